@@ -1,13 +1,12 @@
-"""Fit DesignBench's learner to the runs of studies 2 to 5, and compare how both rank engineers.
+"""Fit DesignBench's learner to the runs of studies 2 to 5, and compare the ranks of engineers.
 
     python -m benchmarks.designbench_fit [--json FILE] [--svg FILE]
 
-The fit takes every trained stage of every run in `benchmarks/results/study-*`: its configuration,
-and the valid rates by map size before and after. Costs of the knobs come from the answers before
-any training. Then every arm of these studies whose engineer still exists is played again in the
-simulation, from the measured starts and with the fitted numbers, and its valid rate after three
-stages is compared with the real one. `held out` fits without the runs of a study's world before it
-predicts them.
+The fit uses every trained stage of every run in `benchmarks/results/study-*`: its configuration,
+and the valid rates by map size before and after. The costs of the knobs come from the answers
+before training. The script then simulates every arm whose engineer still exists, from the measured
+start and with the fitted parameters, and compares the valid rate after three stages with the real
+one. `held out` predicts the runs of a study's world from a fit to the other worlds.
 """
 
 import argparse
@@ -36,14 +35,14 @@ SIZES = (3, 4, 5, 6)
 BOUNDS = Bounds(sizes=SIZES, max_hole_ratio=0.4, max_wait_ratio=0.6, min_share=0.05, edit_steps=6)
 DOMAIN = lake_domain(BOUNDS)
 VALIDATION = np.array([0.75, 0.5])
-"""Levels of the validation boards: 20 to 40% holes of 40, 10 and 50% of 60 that need a wait."""
+"""Mean knob levels of the validation boards, relative to maxima of 40% holes and 60% waits."""
 BOARDS = 450
 """Validation boards per map size."""
 KINDS = 7
 SEEDS = 64
 """Simulated runs per arm."""
 
-# The configurations with which runs of the studies begin: data, holes and waits of 3x3 to 6x6.
+# Initial configurations of the studies: data, hole and wait ratio of 3x3 to 6x6.
 _STARTS = {
     "easy": ((0.85, 0, 0), (0.05, 0, 0), (0.05, 0, 0), (0.05, 0, 0)),
     "sizes": ((0.45, 0, 0), (0.45, 0, 0), (0.05, 0.2, 0.3), (0.05, 0.2, 0.3)),
@@ -63,19 +62,26 @@ class World(NamedTuple):
 
 
 _CONSTANTS = ("today", "hard", "easy", "waits", "best_by_atlas")
-_NINE = ("checkpoint", "shuffled_checkpoint", "simulated_checkpoint", "random", "fixed", "today")
+_STUDY_3_ARMS = (
+    "checkpoint",
+    "shuffled_checkpoint",
+    "simulated_checkpoint",
+    "random",
+    "fixed",
+    "today",
+)
 _STUDY_3 = "study-3-engineers/piece-{}.outcomes.json.gz"
 WORLDS = (
     World(
         "42.7% valid, corner",
         "easy",
         {
-            _STUDY_3.format(3): _NINE,
+            _STUDY_3.format(3): _STUDY_3_ARMS,
             _STUDY_3.format(4): (
                 *("fixed_random", "easy_to_hard", "random_throughout", "learnability"),
                 "sec_bandit",
             ),
-            **{_STUDY_3.format(piece): _NINE for piece in (6, 7, 8)},
+            **{_STUDY_3.format(piece): _STUDY_3_ARMS for piece in (6, 7, 8)},
             "study-4-ablation/outcomes.json.gz": ("easy_to_hard", "hard_only"),
             "study-2-headroom/again.outcomes.json.gz": _CONSTANTS,
         },
@@ -88,16 +94,16 @@ WORLDS = (
             _STUDY_3.format(1): ("random",),
         },
     ),
-    World("61.3% valid, corner", "easy", {_STUDY_3.format(2): _NINE}),
-    World("42.7% valid, sizes differ", "sizes", {"study-5-sizes/outcomes.json.gz": _NINE}),
+    World("61.3% valid, corner", "easy", {_STUDY_3.format(2): _STUDY_3_ARMS}),
+    World("42.7% valid, sizes differ", "sizes", {"study-5-sizes/outcomes.json.gz": _STUDY_3_ARMS}),
 )
 _NAMES = {
-    "checkpoint": "rule",  # it writes what the rule does
+    "checkpoint": "rule",  # this checkpoint imitates the rule
     "shuffled_checkpoint": "shuffled:rule",
     "simulated_checkpoint": "simulated:rule",
     "easy": "fixed",
 }
-"""Arms of studies that are another engineer of the catalogue."""
+"""Catalogue names of study arms."""
 
 
 @dataclass(frozen=True)
@@ -127,31 +133,31 @@ class Fit(NamedTuple):
 
 
 def logit(rate: Any) -> Any:
-    """Return the logit of rates, of which those at 0 or 1 lie one half answer inside."""
+    """Return the logit of rates, clipped to half an answer from 0 and 1."""
     inside = np.clip(rate, 0.5 / BOARDS, 1.0 - 0.5 / BOARDS)
     return np.log(inside / (1.0 - inside))
 
 
 def read_runs() -> list[Run]:
-    """Read the runs of all worlds; arms that are in no world are used for the fit alone."""
+    """Read the runs of all worlds; arms that no world lists are used only for the fit."""
     runs = []
-    for number, world in enumerate(WORLDS):
+    for world_index, world in enumerate(WORLDS):
         for file in world.files:
             content = json.loads(gzip.decompress((RESULTS / file).read_bytes()))
             boards = content["boards"]
-            runs += [_read_run(number, run, boards) for run in content["runs"]]
+            runs += [_read_run(world_index, run, boards) for run in content["runs"]]
     return runs
 
 
 def _read_run(world: int, run: Mapping[str, Any], boards: Sequence[Mapping[str, Any]]) -> Run:
     size = np.array([board["size"] for board in boards])
     valid = np.array([list(row) for row in run["valid"]]) == "1"
-    first = np.array(list(map(int, run["kinds"][0])))
+    first_failures = np.array(list(map(int, run["kinds"][0])))
     cells: dict[tuple[int, float, bool], tuple[int, int]] = {}
     for board, solved in zip(boards, valid[0].tolist(), strict=True):
         key = (SIZES.index(board["size"]), board["hole_tenth"] / 10, board["needs_wait"])
-        good, count = cells.get(key, (0, 0))
-        cells[key] = (good + solved, count + 1)
+        valid_count, count = cells.get(key, (0, 0))
+        cells[key] = (valid_count + solved, count + 1)
     configurations = [
         configuration_arrays(BOUNDS, LakeConfiguration.model_validate({"sizes": sizes}))
         for sizes in run["configurations"]
@@ -163,25 +169,30 @@ def _read_run(world: int, run: Mapping[str, Any], boards: Sequence[Mapping[str, 
         np.stack([shares for shares, _ in configurations]),
         np.stack([levels for _, levels in configurations]),
         cells,
-        np.stack([np.bincount(first[size == n], minlength=KINDS)[1:] for n in SIZES]) + 0.5,
+        np.stack([np.bincount(first_failures[size == n], minlength=KINDS)[1:] for n in SIZES])
+        + 0.5,
     )
 
 
 def fit_costs(run: Run) -> np.ndarray:
-    """Return the logits that holes and waits take over their ranges before training, (G, K)."""
+    """Return the logit cost of the full range of holes and of waits before training, (G, K)."""
     costs = np.zeros((len(SIZES), 2))
     for g in range(len(SIZES)):
-        cells = [(h, w, good, n) for (size, h, w), (good, n) in run.cells.items() if size == g]
-        holes, waits, good, count = np.array(cells).T
+        cells = [
+            (h, w, valid_counts, n)
+            for (size, h, w), (valid_counts, n) in run.cells.items()
+            if size == g
+        ]
+        holes, waits, valid_counts, count = np.array(cells).T
         weights = np.sqrt(count)
         columns = np.stack([np.ones_like(holes), -holes / 0.4, -waits / 0.6], axis=1)
-        logits = np.log((good + 0.5) / (count - good + 0.5))
+        logits = np.log((valid_counts + 0.5) / (count - valid_counts + 0.5))
         costs[g] = np.linalg.lstsq(columns * weights[:, None], logits * weights, rcond=None)[0][1:]
     return np.maximum(costs, 0.0)
 
 
-def learners_of(runs: Sequence[Run], fit: Fit | np.ndarray, seeds: int = 1) -> Learners:
-    """Return learners that start where runs of the studies did, `seeds` of each run."""
+def make_learners(runs: Sequence[Run], fit: Fit | np.ndarray, seeds: int = 1) -> Learners:
+    """Return `seeds` learners per run that start at the run's measured rates."""
     speed, forgetting, transfer, *narrow = (
         fit if isinstance(fit, np.ndarray) else (*fit[:3], *fit.narrow)
     )
@@ -191,9 +202,9 @@ def learners_of(runs: Sequence[Run], fit: Fit | np.ndarray, seeds: int = 1) -> L
     start = np.repeat([logit(run.rates[0]) for run in runs], seeds, axis=0)
     kinds = np.repeat([run.failures for run in runs], seeds, axis=0)
     stages, rng, prior = runs[0].shares.shape[0], np.random.default_rng(0), Prior()
-    common, own = fit.noise if isinstance(fit, Fit) else (0.0, 0.0)
-    drift = rng.normal(0.0, 1.0, (count, stages, 1)) * common
-    drift = drift + rng.normal(0.0, 1.0, (count, stages, groups)) * own
+    common_noise, size_noise = fit.noise if isinstance(fit, Fit) else (0.0, 0.0)
+    drift = rng.normal(0.0, 1.0, (count, stages, 1)) * common_noise
+    drift = drift + rng.normal(0.0, 1.0, (count, stages, groups)) * size_noise
     return Learners(
         skill=start + np.sum(cost * validation, axis=-1),
         cost=cost,
@@ -218,16 +229,16 @@ def learners_of(runs: Sequence[Run], fit: Fit | np.ndarray, seeds: int = 1) -> L
 
 def fit_learner(runs: Sequence[Run]) -> Fit:
     """Fit speed, forgetting, transfer and narrowness to the change of each size in each stage."""
-    at_half = learners_of(runs, np.zeros(5))
-    offset = np.sum(at_half.cost * at_half.validation, axis=-1)
+    start_learners = make_learners(runs, np.zeros(5))
+    offset = np.sum(start_learners.cost * start_learners.validation, axis=-1)
     skills = np.stack([logit(run.rates) for run in runs]) + offset[:, None]
     shares, levels = (
         np.stack([getattr(run, name) for run in runs]) for name in ("shares", "levels")
     )
     changes = np.diff(skills, axis=1)
 
-    def residuals(numbers: np.ndarray) -> np.ndarray:
-        learners = learners_of(runs, numbers)
+    def residuals(parameters: np.ndarray) -> np.ndarray:
+        learners = make_learners(runs, parameters)
         predicted = [
             trained_skill(learners, skills[:, s], shares[:, s], levels[:, s], 0.0) - skills[:, s]
             for s in range(changes.shape[1])
@@ -235,10 +246,10 @@ def fit_learner(runs: Sequence[Run]) -> Fit:
         return changes - np.stack(predicted, axis=1)
 
     solution = least_squares(
-        lambda numbers: residuals(numbers).ravel(), [0.3, 0.3, 0.5, 0.5, 0.5], x_scale=0.1
+        lambda parameters: residuals(parameters).ravel(), [0.3, 0.3, 0.5, 0.5, 0.5], x_scale=0.1
     )
-    left = residuals(solution.x)
-    variance = np.mean(left**2)
+    residual = residuals(solution.x)
+    variance = np.mean(residual**2)
     errors = np.sqrt(np.diag(np.linalg.inv(solution.jac.T @ solution.jac)) * variance)
     speed, forgetting, transfer, holes, waits = solution.x.tolist()
     return Fit(
@@ -248,30 +259,36 @@ def fit_learner(runs: Sequence[Run]) -> Fit:
         (holes, waits),
         tuple(errors.tolist()),
         float(1.0 - variance / np.mean((changes - changes.mean()) ** 2)),
-        _noise(runs),
+        _estimate_noise(runs),
     )
 
 
-def _noise(runs: Sequence[Run]) -> tuple[float, float]:
-    """Return how far runs of one engineer lie apart after a stage that was the same in all.
+def _estimate_noise(runs: Sequence[Run]) -> tuple[float, float]:
+    """Estimate the noise between runs with the same start and the same first stage.
 
-    Standard deviations in logits, common to all sizes and of each size beyond it.
+    Returns:
+        Standard deviations in logits: the part common to all sizes, and the rest per size.
     """
-    alike: dict[bytes, list[np.ndarray]] = {}
+    rates_by_start: dict[bytes, list[np.ndarray]] = {}
     for run in runs:
         key = b"".join(array.tobytes() for array in (run.rates[0], run.shares[0], run.levels[0]))
-        alike.setdefault(key, []).append(logit(run.rates[1]))
-    different = [np.unique(np.round(group, 9), axis=0) for group in alike.values()]
-    common = own = 0.0
+        rates_by_start.setdefault(key, []).append(logit(run.rates[1]))
+    distinct_groups = [np.unique(np.round(group, 9), axis=0) for group in rates_by_start.values()]
+    common_variance = size_variance = 0.0
     degrees = 0
-    for group in different:
-        apart = group - group.mean(axis=0)
-        mean = apart.mean(axis=1)
-        common += float(np.sum(mean**2))
-        own += float(np.sum((apart - mean[:, None]) ** 2)) / (len(SIZES) - 1)
+    for group in distinct_groups:
+        deviations = group - group.mean(axis=0)
+        mean = deviations.mean(axis=1)
+        common_variance += float(np.sum(mean**2))
+        size_variance += float(np.sum((deviations - mean[:, None]) ** 2)) / (len(SIZES) - 1)
         degrees += len(group) - 1
-    own, common = own / max(degrees, 1), common / max(degrees, 1)
-    return math.sqrt(max(common - own / len(SIZES), 0.0)), math.sqrt(own)
+    size_variance, common_variance = (
+        size_variance / max(degrees, 1),
+        common_variance / max(degrees, 1),
+    )
+    return math.sqrt(max(common_variance - size_variance / len(SIZES), 0.0)), math.sqrt(
+        size_variance
+    )
 
 
 class Point(NamedTuple):
@@ -285,21 +302,24 @@ class Point(NamedTuple):
     held_out: float  # simulated with the fit to the other worlds' runs
 
 
-def validity(runs: Sequence[Run], fit: Fit) -> list[Point]:
-    """Simulate every arm that still exists, and return the results with the real runs'."""
+def compare_with_simulation(runs: Sequence[Run], fit: Fit) -> list[Point]:
+    """Simulate every arm that still exists, and return its simulated and real valid rates."""
     points = []
-    for number, world in enumerate(WORLDS):
-        own = [run for run in runs if run.world == number]
-        held_out_fit = fit_learner([run for run in runs if run.world != number])
-        arms = {arm: [run for run in own if run.arm == arm] for arm in dict.fromkeys(_arms(world))}
-        for arm, real in arms.items():
-            if real:
+    for world_index, world in enumerate(WORLDS):
+        world_runs = [run for run in runs if run.world == world_index]
+        held_out_fit = fit_learner([run for run in runs if run.world != world_index])
+        arms = {
+            arm: [run for run in world_runs if run.arm == arm]
+            for arm in dict.fromkeys(_arms(world))
+        }
+        for arm, arm_runs in arms.items():
+            if arm_runs:
                 rates = (
-                    _simulated_rate(candidate, world, arm, own[0])
+                    _simulated_rate(candidate, world, arm, world_runs[0])
                     for candidate in (fit, held_out_fit)
                 )
-                final = float(np.mean([run.rates[-1].mean() for run in real]))
-                points.append(Point(world.name, arm, len(real), final, *rates))
+                final = float(np.mean([run.rates[-1].mean() for run in arm_runs]))
+                points.append(Point(world.name, arm, len(arm_runs), final, *rates))
     return points
 
 
@@ -308,14 +328,17 @@ def _arms(world: World) -> list[str]:
 
 
 def _simulated_rate(fit: Fit, world: World, arm: str, start: Run) -> float:
-    learners = learners_of([start], fit, SEEDS)
-    firsts = [configuration_arrays(BOUNDS, _first(world, arm, seed)) for seed in range(SEEDS)]
+    learners = make_learners([start], fit, SEEDS)
+    firsts = [
+        configuration_arrays(BOUNDS, _first_configuration(world, arm, seed))
+        for seed in range(SEEDS)
+    ]
     shares, levels = (np.stack(column) for column in zip(*firsts, strict=True))
     learners = learners._replace(shares=shares, levels=levels)
-    return float(play(_engineer(arm), learners, DOMAIN).final.mean())
+    return float(play(_engineer_factory(arm), learners, DOMAIN).final.mean())
 
 
-def _first(world: World, arm: str, seed: int) -> Any:
+def _first_configuration(world: World, arm: str, seed: int) -> Any:
     if arm in ("fixed_random", "random_throughout"):
         return random_configuration(np.random.default_rng([seed, 99]), DOMAIN)
     rows = _STARTS.get(arm) or _STARTS[world.start]
@@ -323,7 +346,7 @@ def _first(world: World, arm: str, seed: int) -> Any:
     return LakeConfiguration.model_validate({"sizes": dict(zip(SIZES, knobs, strict=True))})
 
 
-def _engineer(arm: str) -> EngineerFactory:
+def _engineer_factory(arm: str) -> EngineerFactory:
     if arm in _STARTS or arm == "fixed_random":
         return lambda run: FixedEngineer(run.initial)
     name = "random" if arm == "random_throughout" else arm
@@ -334,14 +357,14 @@ def rank_correlations(points: Sequence[Point], *, held_out: bool) -> dict[str, f
     """Return Spearman's rank correlation of real and simulated rates by world."""
     correlations = {}
     for world in dict.fromkeys(point.world for point in points):
-        own = [point for point in points if point.world == world]
-        simulated = [point.held_out if held_out else point.simulated for point in own]
-        correlations[world] = float(spearmanr([point.real for point in own], simulated)[0])
+        world_points = [point for point in points if point.world == world]
+        simulated = [point.held_out if held_out else point.simulated for point in world_points]
+        correlations[world] = float(spearmanr([point.real for point in world_points], simulated)[0])
     return correlations
 
 
 def draw_points(points: Sequence[Point], path: Path) -> None:
-    """Draw real against simulated rates, those predicted by the fit to other worlds."""
+    """Draw real rates against simulated rates from the fit to the other worlds."""
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
@@ -349,22 +372,22 @@ def draw_points(points: Sequence[Point], path: Path) -> None:
     figure = Figure(figsize=(7.6, 6.4), layout="constrained")
     correlations = rank_correlations(points, held_out=True)
     for axes, world in zip(figure.subplots(2, 2).flat, correlations, strict=True):
-        own = [point for point in points if point.world == world]
-        places = 100 * np.array([(point.held_out, point.real) for point in own])
-        axes.axline(places[0].mean() * np.ones(2), slope=1.0, color="0.8", zorder=0)
-        axes.scatter(*places.T, s=14)
-        for point, place in zip(own, places.tolist(), strict=True):
-            axes.annotate(point.arm, place, (3, 2), textcoords="offset points", fontsize=6.5)
+        world_points = [point for point in points if point.world == world]
+        coordinates = 100 * np.array([(point.held_out, point.real) for point in world_points])
+        axes.axline(coordinates[0].mean() * np.ones(2), slope=1.0, color="0.8", zorder=0)
+        axes.scatter(*coordinates.T, s=14)
+        for point, position in zip(world_points, coordinates.tolist(), strict=True):
+            axes.annotate(point.arm, position, (3, 2), textcoords="offset points", fontsize=6.5)
         axes.set_title(f"{world}: rank correlation {correlations[world]:.2f}", fontsize=8)
-        axes.set_xlim(places[:, 0].min() - 1, places[:, 0].max() + 3)
-        axes.set_ylim(places[:, 1].min() - 1, places[:, 1].max() + 1)
+        axes.set_xlim(coordinates[:, 0].min() - 1, coordinates[:, 0].max() + 3)
+        axes.set_ylim(coordinates[:, 1].min() - 1, coordinates[:, 1].max() + 1)
     figure.supxlabel("simulated valid rate after three stages, %, by the fit to the other worlds")
     figure.supylabel("valid rate on the lake, %")
     figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
 
 
-def starts(runs: Sequence[Run]) -> dict[str, dict[str, list[float]]]:
-    """Return the start of each base model: logits by map size, costs of holes and waits by size."""
+def fitted_starts(runs: Sequence[Run]) -> dict[str, dict[str, list[float]]]:
+    """Return the start of each base model: logits and costs of holes and waits by map size."""
     models = {f"{100 * run.rates[0].mean():.1f}% valid": run for run in reversed(runs)}
     return {
         name: {
@@ -379,9 +402,9 @@ def starts(runs: Sequence[Run]) -> dict[str, dict[str, list[float]]]:
 def print_report(fit: Fit, points: Sequence[Point]) -> None:
     """Print the fit, all points and the rank correlations."""
     names = ("speed", "forgetting", "transfer", "narrow, holes", "narrow, waits")
-    numbers = (*fit[:3], *fit.narrow)
-    for name, number, error in zip(names, numbers, fit.errors, strict=True):
-        print(f"{name:<15}{number:6.2f} ± {error:.2f}")
+    parameters = (*fit[:3], *fit.narrow)
+    for name, value, error in zip(names, parameters, fit.errors, strict=True):
+        print(f"{name:<15}{value:6.2f} ± {error:.2f}")
     print(f"explained variance of the changes {fit.explained:.2f}; noise {fit.noise}")
     for point in points:
         rates = " ".join(f"{100 * rate:6.1f}" for rate in point[3:])
@@ -393,7 +416,7 @@ def print_report(fit: Fit, points: Sequence[Point]) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Fit, compare and write."""
+    """Fit the learner, print the comparison and write the requested files."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -402,12 +425,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     args = parser.parse_args(arguments)
     runs = read_runs()
     fit = fit_learner(runs)
-    points = validity(runs, fit)
+    points = compare_with_simulation(runs, fit)
     print_report(fit, points)
     if args.json:
         content = {
             "fit": fit._asdict(),
-            "starts": starts(runs),
+            "starts": fitted_starts(runs),
             "points": [point._asdict() for point in points],
             "rank_correlation": rank_correlations(points, held_out=False),
             "rank_correlation_held_out": rank_correlations(points, held_out=True),

@@ -1,4 +1,4 @@
-"""The exact solver compared with independent oracles on thousands of boards of every kind.
+"""Compare the exact solver with independent oracles on thousands of boards of every kind.
 
     python -m benchmarks.exactness --boards 20000 --json benchmarks/results/exactness.json
 
@@ -7,9 +7,9 @@ to 10, hole ratios 0 to 0.5, starts and goals anywhere or all in one component. 
 round, boards have as many slots as agents, otherwise five; two slots use a separate search.
 
 The oracles (`benchmarks.oracles`) are CBS in C++, SAT, joint searches in plain Python on small
-boards, and permutation groups for unsolvable boards. Boards that they can't decide are listed apart
-and count neither way. After that the solver alone answers more boards of full size, in five slots,
-for the rate of UNKNOWN.
+boards, and permutation groups for unsolvable boards. Boards that they can't decide are listed
+separately and count as neither right nor wrong. Finally, the solver alone answers more full-size
+boards in five slots, to measure the rate of UNKNOWN.
 """
 
 import argparse
@@ -39,7 +39,7 @@ AGENTS = (2, 3, 4, 5)
 SIZES = tuple(range(2, 11))
 HOLE_RATIOS = (0.0, 0.1, 0.2, 0.3, 0.35, 0.4, 0.5)
 CHUNK = 500
-IN_OWN_SLOTS = 128  # boards at a time
+IN_OWN_SLOTS = 128  # batch size of boards with as many slots as agents
 PACKAGES = ("jax", "jaxlib", "jaxlake", "numpy", "python-sat", "w9-pathfinding")
 
 COUNTS = (
@@ -62,13 +62,13 @@ class BoardKind:
 
     @property
     def name(self) -> str:
-        """Its key in the files: agents, size, holes, placement."""
+        """Key in the result files: agents, size, holes, placement."""
         place = "together" if self.together else "anywhere"
         return f"{self.agents}/{self.size}/{self.hole_ratio}/{place}"
 
 
 def strata() -> list[BoardKind]:
-    """List all kinds with enough free cells; of ratios with equal hole counts only the first."""
+    """List all kinds with enough free cells; ratios with equal hole counts appear once."""
     ratios = {
         size: {oracles.hole_count(size, ratio): ratio for ratio in reversed(HOLE_RATIOS)}
         for size in SIZES
@@ -83,34 +83,38 @@ def strata() -> list[BoardKind]:
     ]
 
 
-def board(seed: int, index: int, kind: BoardKind) -> list[str]:
-    """Draw board `index` of a run, a grid in the published symbols."""
+def draw_board(seed: int, index: int, kind: BoardKind) -> list[str]:
+    """Draw board `index` of a run as a grid."""
     rng = random.Random(f"{seed}/{index}")
     return oracles.random_grid(rng, kind.size, kind.hole_ratio, kind.agents, kind.together)
 
 
-def slots_of(index: int, kinds: Sequence[BoardKind]) -> int:
+def count_slots(index: int, kinds: Sequence[BoardKind]) -> int:
     """Return the number of slots of board `index`: five, or its number of agents."""
     turn, kind = divmod(index, len(kinds))
     return kinds[kind].agents if turn % 2 else max(AGENTS)
 
 
-def solve_each(grids: Sequence[list[str]], slots: Sequence[int]) -> list[oracles.SolverAnswer]:
-    """Solve boards, each in its own number of slots, with one compiled program for each number."""
+def solve_each(
+    grids: Sequence[list[str]], slot_counts: Sequence[int]
+) -> list[oracles.SolverAnswer]:
+    """Solve each board in its number of slots, with one compiled program per number."""
     answers: dict[int, oracles.SolverAnswer] = {}
-    for number in sorted(set(slots)):
+    for number in sorted(set(slot_counts)):
         width = CHUNK if number == max(AGENTS) else IN_OWN_SLOTS
-        rows = [i for i, slot_count in enumerate(slots) if slot_count == number]
+        rows = [i for i, slot_count in enumerate(slot_counts) if slot_count == number]
         for first in range(0, len(rows), width):
-            part = rows[first : first + width]
-            answers |= zip(part, solve([grids[i] for i in part], number, width), strict=True)
+            batch_rows = rows[first : first + width]
+            answers |= zip(
+                batch_rows, solve([grids[i] for i in batch_rows], number, width), strict=True
+            )
     return [answers[i] for i in range(len(grids))]
 
 
 def solve(
     grids: Sequence[list[str]], slots: int = max(AGENTS), width: int = CHUNK
 ) -> list[oracles.SolverAnswer]:
-    """Solve up to `width` boards of at most `slots` agents, always with the same program."""
+    """Solve up to `width` boards of at most `slots` agents with one compiled program."""
     parsed = [jaxlake.parse_grid(grid, max_size=max(SIZES), max_agents=slots) for grid in grids]
     filled = parsed + parsed[:1] * (width - len(parsed))
     solutions = jax.device_get(_solver()(jaxlake.stack_instances(filled)))
@@ -148,9 +152,9 @@ def compare_chunk(
 ) -> Json:
     """Compare the boards `start` to `stop` - 1; return counts by stratum and all disputes."""
     chunk_kinds = [kinds[index % len(kinds)] for index in range(start, stop)]
-    grids = [board(seed, start + n, kind) for n, kind in enumerate(chunk_kinds)]
+    grids = [draw_board(seed, start + n, kind) for n, kind in enumerate(chunk_kinds)]
     truths = pool.map(judge, grids, chunksize=8)
-    slots = [slots_of(index, kinds) for index in range(start, stop)]
+    slots = [count_slots(index, kinds) for index in range(start, stop)]
     answers = solve_each(grids, slots)
     counts: dict[str, Counter[str]] = {}
     disputes = []
@@ -176,7 +180,7 @@ def compare_chunk(
 
 
 def unknown_rates(seed: int, boards: int) -> list[Json]:
-    """Measure how often the solver says UNKNOWN on full size boards, by number of agents."""
+    """Measure how often the solver returns UNKNOWN on full-size boards, by number of agents."""
     rows = []
     for agents in AGENTS:
         kind = BoardKind(agents, UNKNOWN_SIZE, UNKNOWN_HOLE_RATIO, together=False)
@@ -185,10 +189,10 @@ def unknown_rates(seed: int, boards: int) -> list[Json]:
         for start in range(0, boards, CHUNK):
             indices = range(start, min(start + CHUNK, boards))
             # No comparison uses boards of negative indices.
-            grids = [board(seed, -1 - index, kind) for index in indices]
+            grids = [draw_board(seed, -1 - index, kind) for index in indices]
             unknown += [answer.status == "UNKNOWN" for answer in solve(grids)]
             connected += [oracles.sum_of_distances(grid) is not None for grid in grids]
-        of_connected = sum(map(operator.and_, unknown, connected))
+        unknown_connected = sum(map(operator.and_, unknown, connected))
         rows.append(
             {
                 "agents": agents,
@@ -196,14 +200,14 @@ def unknown_rates(seed: int, boards: int) -> list[Json]:
                 "unknown": sum(unknown),
                 "interval_95": _interval(sum(unknown), boards),
                 "connected": sum(connected),
-                "unknown_of_connected": of_connected,
-                "interval_95_of_connected": _interval(of_connected, sum(connected)),
+                "unknown_of_connected": unknown_connected,
+                "interval_95_of_connected": _interval(unknown_connected, sum(connected)),
             }
         )
         print(
             f"UNKNOWN, {agents} agents, {UNKNOWN_SIZE}x{UNKNOWN_SIZE}, "
             f"{UNKNOWN_HOLE_RATIO:.0%} holes: {sum(unknown)} of {boards:,}, "
-            f"{of_connected} of {sum(connected):,} on which each agent alone gets to its goal",
+            f"{unknown_connected} of {sum(connected):,} on which each agent alone gets to its goal",
             flush=True,
         )
     return rows
@@ -213,7 +217,7 @@ def _interval(successes: int, total: int) -> list[float]:
     return [round(float(end), 6) for end in jaxlake.wilson_interval(successes, total)]
 
 
-def summary(kinds: Sequence[BoardKind], chunks: Sequence[Json]) -> Json:
+def summarize(kinds: Sequence[BoardKind], chunks: Sequence[Json]) -> Json:
     """Return the totals, the counts of all strata, and the boards in dispute."""
     counts: dict[str, Counter[str]] = {}
     for chunk in chunks:
@@ -232,7 +236,7 @@ def summary(kinds: Sequence[BoardKind], chunks: Sequence[Json]) -> Json:
 
 
 def main() -> int:
-    """Compare, print and write; return 1 if the oracles found a wrong answer."""
+    """Run the comparison and write the result; return 1 if an answer is wrong."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -260,7 +264,7 @@ def main() -> int:
     }
     rates = unknown_rates(args.seed, UNKNOWN_BOARDS)
     full_size = {"size": UNKNOWN_SIZE, "hole_ratio": UNKNOWN_HOLE_RATIO, "rows": rates}
-    report = {"settings": settings, "unknown_at_full_size": full_size, **summary(kinds, chunks)}
+    report = {"settings": settings, "unknown_at_full_size": full_size, **summarize(kinds, chunks)}
     if args.json is not None:
         write_result(args.json, report)
     print(json.dumps(report["total"], indent=1))

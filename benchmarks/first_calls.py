@@ -2,10 +2,10 @@
 
 python -m benchmarks.first_calls --json benchmarks/results/first-calls.json
 
-Each program runs in a separate process, outside jit and without a cache on disk. The command line
-runs twice, the first time with an empty cache. The second call uses other values of the same
-shapes, and `generate` another number of boards. The solver compiles its tiers when a board needs
-them; "all tiers" uses boards that need the last one.
+Each program runs in a separate process, outside jit and without a cache on disk. The command runs
+twice, the first time with an empty cache. The second call uses other values of the same shapes, and
+`generate` uses another number of boards. The solver compiles each tier when a board first
+needs it; "all tiers" uses boards that need the last one.
 """
 
 import argparse
@@ -26,17 +26,17 @@ from benchmarks.results_file import write_result
 
 _COMMAND_LINE = "command line: solve"
 _BOARD = {"id": 1, "grid": ["S F G", "s H F", "g F F"]}
-_CROWDED = [
+_CROWDED_ROWS = [
     ["b g s H", "G H F a", "F F H S", "B A H F"],
     ["H s a G", "H H S F", "b F H B", "F A F g"],
 ]
-"""Four agents on few cells. Boards of 10 x 10 are made of them with holes."""
+"""Four agents on few cells; holes pad these rows to boards of 10 x 10."""
 
 _COMPILATION = "/jax/core/compile/backend_compile_duration"
 
 
-def _calls() -> dict[str, Callable[[int], Any]]:
-    """Return the programs by name; each is called with 0 and 1."""
+def _programs() -> dict[str, Callable[[int], Any]]:
+    """Return the programs by name; the argument 0 or 1 selects the first or second call."""
     import jax
     import numpy as np
 
@@ -45,33 +45,33 @@ def _calls() -> dict[str, Callable[[int], Any]]:
     from jaxlake.environment import make
     from jaxlake.solver.solution import unknown_solution
 
-    def board(agents: int, number: int) -> Any:
+    def board(agents: int, variant: int) -> Any:
         rows = [["F"] * 10 for _ in range(10)]
         for agent in range(agents):
-            rows[agent][number], rows[agent][9] = START_SYMBOLS[agent], GOAL_SYMBOLS[agent]
+            rows[agent][variant], rows[agent][9] = START_SYMBOLS[agent], GOAL_SYMBOLS[agent]
         return jaxlake.parse_grid([" ".join(row) for row in rows], max_agents=agents)
 
-    def crowded(number: int) -> Any:
-        rows = [row + " H" * 6 for row in _CROWDED[number]]
+    def crowded_board(variant: int) -> Any:
+        rows = [row + " H" * 6 for row in _CROWDED_ROWS[variant]]
         return jaxlake.parse_grid(rows + [" ".join("H" * 10)] * 6)
 
-    def generate(agents: int, number: int) -> Any:
+    def generate(agents: int, variant: int) -> Any:
         params = jaxlake.lake_params(10, 0.2, 0.25, agents)
-        return jaxlake.generate(jax.random.key(0), params, 800 + number, max_agents=agents)
+        return jaxlake.generate(jax.random.key(0), params, 800 + variant, max_agents=agents)
 
-    def verify(number: int) -> Any:
+    def verify(variant: int) -> Any:
         plan: Any = np.zeros((64, 4), np.int8)
         steps: Any = np.int32(64)
         parsed: Any = np.bool_(True)
-        return jaxlake.verify(board(4, number), plan, steps, parsed, unknown_solution(64, 4))
+        return jaxlake.verify(board(4, variant), plan, steps, parsed, unknown_solution(64, 4))
 
     return {
-        "solve, 2 agents": lambda number: jaxlake.solve(board(2, number)),
-        "solve, 4 agents, all tiers": lambda number: jaxlake.solve(crowded(number)),
-        "generate, 2 agents": lambda number: generate(2, number),
-        "generate, 4 agents": lambda number: generate(4, number),
-        "environment.make, 4 agents": lambda number: make(
-            "MAPF-FrozenLake-10x10-4ag-v0", key=jax.random.key(number)
+        "solve, 2 agents": lambda variant: jaxlake.solve(board(2, variant)),
+        "solve, 4 agents, all tiers": lambda variant: jaxlake.solve(crowded_board(variant)),
+        "generate, 2 agents": lambda variant: generate(2, variant),
+        "generate, 4 agents": lambda variant: generate(4, variant),
+        "environment.make, 4 agents": lambda variant: make(
+            "MAPF-FrozenLake-10x10-4ag-v0", key=jax.random.key(variant)
         )[1],
         "verify": verify,
     }
@@ -81,7 +81,7 @@ def _measure_here(name: str) -> dict[str, float]:
     """Call a program twice in this process."""
     import jax
 
-    call = _calls()[name]
+    call = _programs()[name]
     compilations: list[float] = []
 
     def listen(event: str, duration_secs: float, **_: str | int) -> None:
@@ -90,9 +90,9 @@ def _measure_here(name: str) -> dict[str, float]:
 
     jax.devices()
     jax.monitoring.register_event_duration_secs_listener(listen)
-    first = _seconds(lambda: jax.block_until_ready(call(0)))
+    first = _time_call(lambda: jax.block_until_ready(call(0)))
     compiling = sum(compilations)
-    second = _seconds(lambda: jax.block_until_ready(call(1)))
+    second = _time_call(lambda: jax.block_until_ready(call(1)))
     return {"first": first, "compiling": compiling, "second": second}
 
 
@@ -108,13 +108,13 @@ def _measure_command_line() -> dict[str, float]:
         def call() -> None:
             subprocess.run(command, cwd=ROOT, env=environment, check=True, capture_output=True)
 
-        return {"first": _seconds(call), "second": _seconds(call)}
+        return {"first": _time_call(call), "second": _time_call(call)}
 
 
-def _seconds(call: Callable[[], Any]) -> float:
-    began = time.perf_counter()
+def _time_call(call: Callable[[], Any]) -> float:
+    start = time.perf_counter()
     call()
-    return time.perf_counter() - began
+    return time.perf_counter() - start
 
 
 def _measure(name: str) -> dict[str, float]:
@@ -140,7 +140,7 @@ def main() -> int:
         print(json.dumps(_measure_here(arguments.here)))
         return 0
     load, programs = os.getloadavg()[0], {}
-    for name in [*_calls(), _COMMAND_LINE]:
+    for name in [*_programs(), _COMMAND_LINE]:
         programs[name] = _measure(name)
         figures = ", ".join(f"{key} {value:.3g}" for key, value in programs[name].items())
         print(f"{name}: {figures}", flush=True)

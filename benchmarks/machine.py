@@ -1,4 +1,4 @@
-"""This machine and this checkout, as results name them."""
+"""Names of this machine and of this checkout, for result files."""
 
 import platform
 import subprocess

@@ -1,4 +1,4 @@
-"""JSON files of results."""
+"""Write JSON files of results."""
 
 import json
 from collections.abc import Mapping
@@ -9,13 +9,13 @@ from jaxlake.files import write_text_atomic
 
 
 def write_result(path: Path, result: Mapping[str, Any]) -> None:
-    """Write a result as JSON, its floats with six digits."""
+    """Write a result as JSON, with floats of six significant digits."""
     path.parent.mkdir(parents=True, exist_ok=True)
     write_text_atomic(path, json.dumps(_six_digits(result), indent=1) + "\n")
 
 
 def put_record(path: Path, section: str, record: dict[str, Any]) -> None:
-    """Put a record into a section of a file, replacing the one of the same name."""
+    """Add a record to a section of a file, replacing the record of the same name."""
     content = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     remaining = [entry for entry in content.get(section, []) if entry["name"] != record["name"]]
     content[section] = sorted([*remaining, record], key=lambda entry: str(entry["name"]))

@@ -6,8 +6,8 @@ A long study can run in pieces with different seeds or engineers. For every engi
 prints its seeds, the rate of valid answers after the last stage with its interval, and the rates
 after each stage. For each contrast A B, it prints the paired difference A minus B, the intervals of
 `training/analysis/study/contrasts.py`, the spread of the differences of single seeds, the smallest
-true difference that so many seeds find in four of five cases, and how often they find 2 points.
-With `--scale` each engineer's regret to BEST follows, in shares of the way from WORST to BEST.
+true difference that these seeds detect with a power of 80%, and their power to detect 2 points.
+With `--scale`, it prints each engineer's regret: 0 for BEST, 1 for WORST.
 """
 
 import argparse
@@ -22,10 +22,10 @@ import numpy as np
 
 from training.analysis.study.contrasts import Contrast, Interval, contrast, mean_interval, power
 
-WANTED = 0.02
+POWER_DIFFERENCE = 0.02
 """The true difference for the printed power, as a fraction of all answers."""
 
-START_MAY_DIFFER = 0.05
+MAX_START_DIFFERENCE = 0.05
 """Maximum fraction of boards that two runs of one model answer differently before training.
 
 Runs of one model agree across processors; different base models differ on about 20% of boards.
@@ -57,11 +57,11 @@ def read_pieces(paths: Sequence[Path]) -> Runs:
             name, seed = run["engineer"], run["seed"]
             valid = np.array([list(row) for row in run["valid"]]) == "1"
             start = valid[0] if start is None else start
-            if (apart := np.mean(valid[0] != start)) > START_MAY_DIFFER:
+            if (differing := np.mean(valid[0] != start)) > MAX_START_DIFFERENCE:
                 raise ValueError(
                     f"{path}: {name}, seed {seed}: began with another model than the first run of "
-                    f"{paths[0]}: before training {apart:.1%} of its answers differ, more than "
-                    f"{START_MAY_DIFFER:.0%}"
+                    f"{paths[0]}: before training {differing:.1%} of its answers differ, more"
+                    f" than {MAX_START_DIFFERENCE:.0%}"
                 )
             if seed in runs.setdefault(name, {}):
                 raise ValueError(f"{path}: {name}, seed {seed}: is in two files")
@@ -77,26 +77,28 @@ def final(runs: Runs, engineer: str) -> dict[int, np.ndarray]:
 
 
 def regret(runs: Runs, engineer: str, worst: str, best: str) -> float:
-    """Return an engineer's position between the best (0) and the worst (1) one.
+    """Return an engineer's position between the best (0) and the worst (1) engineer.
 
-    Over the seeds that all three have; NaN if there are none.
+    The rates are means over common seeds; the result is NaN if there are none.
     """
     answers = [final(runs, name) for name in (engineer, worst, best)]
     seeds = set.intersection(*map(set, answers))
     if not seeds:
         return math.nan
-    own, low, high = (np.mean([answer[seed] for seed in seeds]) for answer in answers)
-    return float((high - own) / (high - low))
+    rate, worst_rate, best_rate = (np.mean([answer[seed] for seed in seeds]) for answer in answers)
+    return float((best_rate - rate) / (best_rate - worst_rate))
 
 
 def print_report(runs: Runs, contrasts: Sequence[Sequence[str]], scale: Sequence[str]) -> None:
-    """Print the tables that the module describes."""
+    """Print the tables described in the module's docstring."""
     width = max(map(len, runs))
     print("Valid answers, per cent; after each stage.")
-    for name, own in runs.items():
-        curve = " -> ".join(f"{100 * stage.mean():.1f}" for stage in np.stack([*own.values()], 1))
-        rate = _points(mean_interval(np.stack([*final(runs, name).values()]).astype(int)))
-        print(f"  {name:<{width}}  {rate}  {len(own):>2} seeds  {curve}")
+    for name, answers in runs.items():
+        curve = " -> ".join(
+            f"{100 * stage.mean():.1f}" for stage in np.stack([*answers.values()], 1)
+        )
+        rate = _format_points(mean_interval(np.stack([*final(runs, name).values()]).astype(int)))
+        print(f"  {name:<{width}}  {rate}  {len(answers):>2} seeds  {curve}")
     if contrasts:
         print(
             "\nDifferences, points. First interval: other seeds on other boards (bootstrap); that"
@@ -104,30 +106,30 @@ def print_report(runs: Runs, contrasts: Sequence[Sequence[str]], scale: Sequence
             "\nthis t-test in four of five cases; power: how often 2 points are found."
         )
     for first, second in contrasts:
-        print(
-            f"  {first} - {second}: {_contrast(contrast(final(runs, first), final(runs, second)))}"
-        )
+        result = contrast(final(runs, first), final(runs, second))
+        print(f"  {first} - {second}: {_format_contrast(result)}")
     if scale:
         print(f"\nRegret, share of the way from {scale[1]} back to {scale[0]}, over common seeds.")
         for name in runs:
             print(f"  {name:<{width}}  {regret(runs, name, *scale):.2f}")
 
 
-def _contrast(one: Contrast) -> str:
-    low, high = one.over_seeds
-    ends = "unknown" if math.isnan(low) else f"[{100 * low:+.1f}, {100 * high:+.1f}]"
-    seeds = len(one.seeds)
-    spread = f"{100 * one.deviation:.1f} apart"
-    if one.deviation > 0.0:
-        error = one.deviation / math.sqrt(seeds)
-        spread += f", {100 * one.detectable:.1f} found, power {power(WANTED / error, seeds):.0%}"
+def _format_contrast(result: Contrast) -> str:
+    low, high = result.over_seeds
+    seed_interval = "unknown" if math.isnan(low) else f"[{100 * low:+.1f}, {100 * high:+.1f}]"
+    seeds = len(result.seeds)
+    spread = f"{100 * result.deviation:.1f} apart"
+    if result.deviation > 0.0:
+        error = result.deviation / math.sqrt(seeds)
+        power_at = power(POWER_DIFFERENCE / error, seeds)
+        spread += f", {100 * result.detectable:.1f} found, power {power_at:.0%}"
     else:
         spread += ", power unknown"
-    difference = _points(one.difference, "+.1f")
-    return f"{difference}, seeds {ends}, {seeds} seeds, {spread}"
+    difference = _format_points(result.difference, "+.1f")
+    return f"{difference}, seeds {seed_interval}, {seeds} seeds, {spread}"
 
 
-def _points(interval: Interval, form: str = ".1f") -> str:
+def _format_points(interval: Interval, form: str = ".1f") -> str:
     ends = (interval.value, interval.low, interval.high)
     return "{} [{}, {}]".format(*(format(100 * end, form) for end in ends))
 

@@ -6,7 +6,7 @@
 Environment, policy and updates are one compiled program, as in PureJaxRL (Lu et al. 2022), and
 `--seeds` vmaps over it. All agents share one network. Each agent observes the board centred on its
 own cell. Actions that lead off the board or onto a hole are masked. The algorithm is PPO with
-generalised advantage estimates (Schulman et al. 2017, 2016).
+generalised advantage estimation (Schulman et al. 2017, 2016).
 """
 
 import argparse
@@ -42,26 +42,26 @@ class Settings:
 
     updates: int = 140
     environments: int = 512
-    steps: int = 16  # of every environment, between two updates
+    steps: int = 16  # per environment and update
     epochs: int = 3
     minibatches: int = 8
     width: int = 96
     learning_rate: float = 5e-3  # falls to 0 linearly
     discount: float = 0.97
-    gae_lambda: float = 0.9  # of the generalised advantage estimates
+    gae_lambda: float = 0.9
     clip: float = 0.2
     entropy: float = 0.001
     value: float = 0.5
 
 
 class Batch(NamedTuple):
-    """Samples of agents; leaves (..., K)."""
+    """Samples of all agents; leaves (..., K)."""
 
     observation: jax.Array  # float32 (..., K, D)
     action: jax.Array  # int8
-    log_probability: jax.Array  # float32, of the action when it was chosen
+    log_probability: jax.Array  # float32, of the action under the sampling policy
     advantage: jax.Array  # float32
-    target: jax.Array  # float32, what the value should have been
+    target: jax.Array  # float32, regression target of the value
 
 
 @dataclass(frozen=True)
@@ -79,9 +79,9 @@ class Surroundings:
         view = AgentCentred(self.radius)(state, params)
         K, reach = len(view.to_goal), view.window.shape[1] // 2
         time_left = (view.steps_left / params.max_steps).astype(jnp.float32)
-        numbers = (view.window, view.to_goal / reach, view.action_mask, jnp.full(K, time_left))
-        rows = [part.reshape(K, -1).astype(jnp.float32) for part in numbers]
-        return jnp.concatenate(rows, axis=-1)
+        fields = (view.window, view.to_goal / reach, view.action_mask, jnp.full(K, time_left))
+        vectors = [values.reshape(K, -1).astype(jnp.float32) for values in fields]
+        return jnp.concatenate(vectors, axis=-1)
 
     def space(self, params: EnvParams) -> Box:
         """Return the observation space: a `Box` from -1 to 1."""
@@ -96,8 +96,8 @@ def shaped_reward(transition: Transition) -> jax.Array:
     the goal costs 0.05.
     """
 
-    def distance(places: jax.Array) -> jax.Array:
-        return jnp.sum(jnp.abs(places - transition.goals), axis=-1).astype(jnp.float32)
+    def distance(positions: jax.Array) -> jax.Array:
+        return jnp.sum(jnp.abs(positions - transition.goals), axis=-1).astype(jnp.float32)
 
     progress = distance(transition.before) - distance(transition.after)
     return team_reward(transition) + 0.1 * progress - 0.05 * (distance(transition.after) > 0)
@@ -116,10 +116,9 @@ def initial_network(key: jax.Array, inputs: int, width: int) -> list[tuple[jax.A
 
 
 def _orthogonal(key: jax.Array, rows: int, columns: int, scale: float) -> jax.Array:
-    """Draw orthogonal weights, one matrix at a time also under vmap.
+    """Draw orthogonal weights, one matrix at a time even under vmap.
 
-    On CPUs, jaxlib 0.10 waits for a batch of QR decompositions on the threads that compute it, so
-    two batches at once may wait forever.
+    On CPUs, batched QR decompositions of jaxlib 0.10 can deadlock if two of them run at once.
     """
     draw = jax.nn.initializers.orthogonal(scale)
     return jax.custom_batching.sequential_vmap(lambda key: draw(key, (rows, columns)))(key)
@@ -151,7 +150,7 @@ def collect(
         key_act, key_step = jax.random.split(key)
         logits, value = policy_and_value(network, observation)
         action = jax.random.categorical(key_act, logits).astype(jnp.int8)
-        log_probability = _of_action(logits, action)
+        log_probability = _gather_action(logits, action)
         keys = jax.random.split(key_step, settings.environments)
         next_observation, states, reward, terminated, truncated, info = jax.vmap(
             ENVIRONMENT.step, (0, 0, 0, None)
@@ -164,21 +163,24 @@ def collect(
         step, (states, observation), jax.random.split(key, settings.steps)
     )
     observations, action, log_probability, value, reward, ends, solved = record
-    # The time limit is part of the task and the observation contains the remaining time, so nothing
-    # is bootstrapped at a truncation. Without the time in the observation, the value of
+    # The time limit is part of the task and the observation contains the remaining time, so a
+    # truncation is not bootstrapped. Without the time in the observation, the value of
     # info["final_observation"] must be added (Pardo et al. 2018).
     continues = 1.0 - ends[..., None].astype(jnp.float32)
 
-    def backwards(carry: Any, moment: Any) -> tuple[Any, jax.Array]:
-        advantage, later = carry
-        reward, value, continues = moment
-        td_error = reward + settings.discount * later * continues - value
+    def backwards(carry: Any, inputs: Any) -> tuple[Any, jax.Array]:
+        advantage, next_value = carry
+        reward, value, continues = inputs
+        td_error = reward + settings.discount * next_value * continues - value
         advantage = td_error + settings.discount * settings.gae_lambda * continues * advantage
         return (advantage, value), advantage
 
-    last = policy_and_value(network, next_observation)[1]
+    last_value = policy_and_value(network, next_observation)[1]
     _, advantage = jax.lax.scan(
-        backwards, (jnp.zeros_like(last), last), (reward, value, continues), reverse=True
+        backwards,
+        (jnp.zeros_like(last_value), last_value),
+        (reward, value, continues),
+        reverse=True,
     )
     batch = Batch(observations, action, log_probability, advantage, advantage + value)
     return states, next_observation, batch, jnp.sum(solved) / jnp.maximum(jnp.sum(ends), 1)
@@ -187,7 +189,7 @@ def collect(
 def loss(network: Any, batch: Batch, settings: Settings) -> jax.Array:
     """Return PPO's clipped loss with value error and entropy bonus, float32 ()."""
     logits, value = policy_and_value(network, batch.observation)
-    ratio = jnp.exp(_of_action(logits, batch.action) - batch.log_probability)
+    ratio = jnp.exp(_gather_action(logits, batch.action) - batch.log_probability)
     advantage = batch.advantage
     advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
     clipped = jnp.clip(ratio, 1 - settings.clip, 1 + settings.clip)
@@ -263,29 +265,29 @@ def evaluate(
     return jax.vmap(play)(jax.random.split(key, len(boards.size)), boards, solutions)
 
 
-def _of_action(values: jax.Array, action: jax.Array) -> jax.Array:
+def _gather_action(values: jax.Array, action: jax.Array) -> jax.Array:
     """Return the entries (...) of values (..., 5) at the actions (...)."""
     return jnp.take_along_axis(values, action[..., None].astype(jnp.int32), axis=-1)[..., 0]
 
 
-def boards_for(count: int, held_out: int) -> tuple[jaxlake.Generated, jaxlake.Generated]:
+def generate_boards(count: int, held_out: int) -> tuple[jaxlake.Generated, jaxlake.Generated]:
     """Generate distinct solvable 4x4 boards with two agents; a quarter of them need a wait."""
     kinds = jaxlake.lake_params(size=4, hole_ratio=0.2, wait_ratio=0.25, num_agents=2)
     lakes = jaxlake.generate(jax.random.key(0), kinds, count + held_out)
-    mixed = jax.random.permutation(jax.random.key(1), count + held_out)
+    order = jax.random.permutation(jax.random.key(1), count + held_out)
 
-    def part(rows: jax.Array) -> jaxlake.Generated:
+    def select(rows: jax.Array) -> jaxlake.Generated:
         return jax.tree.map(lambda leaf: leaf[rows], lakes)
 
-    return part(mixed[:count]), part(mixed[count:])
+    return select(order[:count]), select(order[count:])
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Train, and print the valid rates on held-out boards before and after."""
-    args = parse_arguments(arguments)
+    args = _parse_arguments(arguments)
     settings = Settings(updates=args.updates)
     watch = Stopwatch()
-    train_on, test_on = jax.block_until_ready(boards_for(args.boards, args.held_out))
+    train_on, test_on = jax.block_until_ready(generate_boards(args.boards, args.held_out))
     watch.lap(f"{args.boards:,} + {args.held_out:,} boards made and solved")
     pool = env_params(train_on.instances, max_steps=MAX_STEPS, filled=train_on.filled)
     keys = jax.random.split(jax.random.key(2), args.seeds)
@@ -316,8 +318,8 @@ def print_rates(name: str, network: Any, boards: jaxlake.Generated) -> None:
     outcome = evaluate(jax.random.key(3), network, boards.instances, boards.solutions)
     filled, waits = boards.filled, boards.filled & boards.solutions.needs_wait
     shares = [
-        float(jnp.sum(flags & among) / jnp.maximum(jnp.sum(among), 1))
-        for flags, among in (
+        float(jnp.sum(flags & mask) / jnp.maximum(jnp.sum(mask), 1))
+        for flags, mask in (
             (outcome.valid, filled),
             (outcome.optimal_sum_of_costs, filled),
             (outcome.valid, waits),
@@ -326,8 +328,7 @@ def print_rates(name: str, network: Any, boards: jaxlake.Generated) -> None:
     print(f"  {name:9s}  {shares[0]:6.1%}  {shares[1]:6.1%}  {shares[2]:6.1%}")
 
 
-def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
-    """Parse the options."""
+def _parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
@@ -345,14 +346,14 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
 
 
 def positive(text: str) -> int:
-    """Read a whole number of at least 1."""
+    """Parse an integer of at least 1."""
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, got {text!r}")
     return int(text)
 
 
 class Stopwatch:
-    """Prints the wall time and the CPU time of each step."""
+    """Print the wall time and the CPU time of each phase."""
 
     def __init__(self) -> None:
         self.began = time.perf_counter(), time.process_time()
@@ -360,8 +361,8 @@ class Stopwatch:
     def lap(self, label: str) -> None:
         """Print the seconds since the last lap."""
         now = time.perf_counter(), time.process_time()
-        clock, processors = (b - a for a, b in zip(self.began, now, strict=True))
-        print(f"{clock:6.1f} s ({processors:6.1f} s of processors)  {label}", flush=True)
+        wall_seconds, cpu_seconds = (b - a for a, b in zip(self.began, now, strict=True))
+        print(f"{wall_seconds:6.1f} s ({cpu_seconds:6.1f} s of processors)  {label}", flush=True)
         self.began = now
 
 

@@ -1,4 +1,4 @@
-"""GRPO on the lake by TRL's trainer: boards, prompts and rewards are jaxlake's, the rest is TRL's.
+"""GRPO with TRL's trainer on boards, prompts and rewards of jaxlake.
 
 pip install '.[hub]' trl                                 # in a clone
 python examples/trl_grpo.py                              # the base model of jaxlake, on a CPU
@@ -23,15 +23,15 @@ from jaxlake.language.rewards import lake_reward
 BASE_MODEL = Path(__file__).resolve().parents[1] / "training/base_model"
 
 
-def boards(count: int, size: int, args: argparse.Namespace) -> Dataset:
-    """Generate distinct boards of two agents, each with its optimum and a prompt."""
+def generate_boards(count: int, size: int, args: argparse.Namespace) -> Dataset:
+    """Generate distinct boards for two agents, each with its optimum and a prompt."""
     params = jaxlake.lake_params(size, hole_ratio=0.2, wait_ratio=0.25)
     lakes = jaxlake.generate(jax.random.key(args.seed), params, count)
     return to_hugging_face(lakes, prompt=args.prompt, chat=args.chat)
 
 
 def main(argv: list[str] | None = None) -> GRPOTrainer:
-    """Train, and return the trainer."""
+    """Train a model and return the trainer."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", default=str(BASE_MODEL), help="a folder, or a name on the hub")
     parser.add_argument("--prompt", default="compact", choices=["compact", "full"])
@@ -48,7 +48,7 @@ def main(argv: list[str] | None = None) -> GRPOTrainer:
     trainer = GRPOTrainer(
         model=args.model,
         reward_funcs=lake_reward,
-        train_dataset=boards(args.boards, args.size, args),
+        train_dataset=generate_boards(args.boards, args.size, args),
         args=GRPOConfig(
             output_dir=args.output,
             max_steps=args.steps,

@@ -5,8 +5,8 @@
 
 A section computes named values and hashes each of them as plain JSON, so renamed classes and fields
 leave the digests unchanged. `--check` compares with digests that the same machine wrote with
-`--write`: floating-point results differ between machines. The functions of the first part are all
-that the script knows of the project's interfaces; adapt them when an interface moves.
+`--write`: floating-point results differ between machines. Only the functions in the section
+"Interfaces" use the project's interfaces; adapt them when an interface changes.
 """
 
 from __future__ import annotations
@@ -46,18 +46,18 @@ def _generate(seed: int, sizes: Sequence[int], agents: Sequence[int], n: int, sl
     )
 
 
-def _made(made: Any) -> dict[str, Any]:
-    """Name the parts of generated boards."""
-    counts = {**vars(made), "instances": None, "solutions": None, "filled": None, "cell": None}
+def _generated_fields(generated: Any) -> dict[str, Any]:
+    """Return the fields of generated boards by name."""
+    counts = {**vars(generated), "instances": None, "solutions": None, "filled": None, "cell": None}
     return {
-        "boards": jax.tree.leaves(made.instances),
-        "solutions": _solution(made.solutions),
-        "filled": [made.filled, made.cell],
+        "boards": jax.tree.leaves(generated.instances),
+        "solutions": _solution_fields(generated.solutions),
+        "filled": [generated.filled, generated.cell],
         "counts by cell": [value for value in counts.values() if value is not None],
     }
 
 
-def _solution(solution: Any) -> list[Any]:
+def _solution_fields(solution: Any) -> list[Any]:
     costs = [solution.status, solution.sum_of_costs, solution.makespan, solution.needs_wait]
     return [*costs, solution.plan, solution.makespan_plan, solution.expansions]
 
@@ -65,7 +65,7 @@ def _solution(solution: Any) -> list[Any]:
 def _solve(instances: Any) -> list[Any]:
     from jaxlake.solver import solve_batch
 
-    return _solution(solve_batch(instances, horizon=_HORIZON))
+    return _solution_fields(solve_batch(instances, horizon=_HORIZON))
 
 
 def _statistics(instances: Any, needs_wait: Any, plans: Any) -> Any:
@@ -138,17 +138,17 @@ def _review(text: str, view: Any, max_step: float | None) -> Any:
 
     guard = Guard(max_step=max_step)
     review = review_answer(text, view.current, view.domain, guard)
-    repairs = [(one.name, one.field, one.old, one.new) for one in review.repairs]
+    repairs = [(repair.name, repair.field, repair.old, repair.new) for repair in review.repairs]
     values = None if review.configuration is None else review.configuration.values()
     return [review.kind, repairs, values]
 
 
-def _key_data(seed: int, stream: str, place: Sequence[int]) -> Any:
+def _key_data(seed: int, stream: str, indices: Sequence[int]) -> Any:
     from training.run.seeds import derive_key, derive_seed
 
     return [
-        jax.random.key_data(derive_key(seed, stream, *place)),
-        derive_seed(seed, stream, *place),
+        jax.random.key_data(derive_key(seed, stream, *indices)),
+        derive_seed(seed, stream, *indices),
     ]
 
 
@@ -220,26 +220,26 @@ def _grpo_step(
         "loss": [value, loss_weight(batch, config.grpo)],
         "gradient": _tensors(policy, gradient),
     }
-    # Old log-probabilities that differ from the new ones, so that ratios are clipped and capped.
+    # Make old log-probabilities differ from the new ones, so that ratios are clipped and capped.
     rng = np.random.default_rng(8)
     noise = rng.normal(0.0, 0.5, batch.sampler_logprobs.shape).astype(np.float32)
-    older = replace(batch, old_logprobs=batch.sampler_logprobs + noise)
-    (value, _), gradient = differentiate(params, older)
+    stale_batch = replace(batch, old_logprobs=batch.sampler_logprobs + noise)
+    (value, _), gradient = differentiate(params, stale_batch)
     result |= {"clipped loss": value, "clipped gradient": _tensors(policy, gradient)}
     state = initial_state(jax.tree.map(np.array, params), grpo_optimizer(config.grpo, 8))
-    learn = compiled_step(policy.graphdef, config.grpo, None, 1.0, 8)
-    state, metrics = learn(state, jax.tree.map(lambda leaf: leaf[None], batch), None, None)
+    take_step = compiled_step(policy.graphdef, config.grpo, None, 1.0, 8)
+    state, metrics = take_step(state, jax.tree.map(lambda leaf: leaf[None], batch), None, None)
     step_metrics = [metrics["loss"], metrics["grad_norm"]]
     return {**result, "step": step_metrics, "weights": _tensors(policy, state.params)}
 
 
-def _answer(one: Any) -> list[Any]:
-    own = [one.lake.agent, one.lake.sum_of_costs]
-    return [one.text, one.valid, one.failure, one.time, *own]
+def _answer_fields(answer: Any) -> list[Any]:
+    lake_fields = [answer.lake.agent, answer.lake.sum_of_costs]
+    return [answer.text, answer.valid, answer.failure, answer.time, *lake_fields]
 
 
 def _run_stages(folder: Path) -> Iterator[tuple[str, Any]]:
-    """Run the whole loop, and yield its validation answers and designs by stage."""
+    """Run the whole loop; yield its validation answers and designs by stage."""
     from training import loop
     from training.run.directory import RunDirectory
 
@@ -250,18 +250,18 @@ def _run_stages(folder: Path) -> Iterator[tuple[str, Any]]:
         files = directory.stage(stage)
         yield (
             f"answers {stage}",
-            [_answer(one) for one in files.episodes.read()],
+            [_answer_fields(item) for item in files.episodes.read()],
         )
         if stage:
             yield (
                 f"attempts {stage}",
-                [[one.context, one.text, one.kind] for one in files.answers.read()],
+                [[item.context, item.text, item.kind] for item in files.answers.read()],
             )
             decision = files.decision.read()
             yield f"design {stage}", [decision.kind, decision.configuration.values()]
 
 
-# What is computed
+# Sections
 
 _HORIZON = 24
 _COMPACT_BLOCKS: tuple[Any, ...] = ("failure_breakdown", "training_details", "history")
@@ -324,19 +324,22 @@ _RUN: dict[str, Any] = {
 def _boards() -> Iterator[tuple[str, Any]]:
     rng = np.random.default_rng(0)
     for agents, slots in (((2,), 2), ((3, 4, 5), 5)):
-        made = _generate(7 + slots, (4, 5, 6), agents, 96, slots)
+        generated = _generate(7 + slots, (4, 5, 6), agents, 96, slots)
         name = f"{slots} slots"
-        for field, value in _made(made).items():
+        for field, value in _generated_fields(generated).items():
             yield f"{name} {field}", value
-        yield f"{name} solve", _solve(made.instances)
+        yield f"{name} solve", _solve(generated.instances)
         random = [
             _random_board(rng, 4 + i % 3, agents[i % len(agents)], 6, slots) for i in range(96)
         ]
         yield f"{name} random boards", _solve(_instances(random))
-        plans = np.array(made.solutions.plan)
-        noise = rng.integers(0, 5, plans.shape, np.int8)
-        noisy = np.where(rng.random(plans.shape) < 0.05, noise, plans)
-        yield f"{name} statistics", _statistics(made.instances, made.solutions.needs_wait, noisy)
+        plans = np.array(generated.solutions.plan)
+        random_actions = rng.integers(0, 5, plans.shape, np.int8)
+        noisy = np.where(rng.random(plans.shape) < 0.05, random_actions, plans)
+        yield (
+            f"{name} statistics",
+            _statistics(generated.instances, generated.solutions.needs_wait, noisy),
+        )
 
 
 def _random_board(
@@ -344,8 +347,8 @@ def _random_board(
 ) -> dict[str, Any]:
     """Draw a board, which may have no solution, with its agents in the first slots."""
     cells = rng.permutation(size * size)
-    places = np.zeros((2, slots, 2), np.int8)
-    places[:, :agents] = np.stack(np.divmod(cells[: 2 * agents], size), -1).reshape(2, agents, 2)
+    corners = np.zeros((2, slots, 2), np.int8)
+    corners[:, :agents] = np.stack(np.divmod(cells[: 2 * agents], size), -1).reshape(2, agents, 2)
     holes = np.ones((max_size, max_size), bool)
     holes[:size, :size] = False
     blocked = cells[2 * agents : 2 * agents + (size * size - 2 * agents) // 3]
@@ -354,8 +357,8 @@ def _random_board(
     return {
         "holes": holes,
         "size": np.int32(size),
-        "starts": places[0],
-        "goals": places[1],
+        "starts": corners[0],
+        "goals": corners[1],
         "agent_mask": mask,
     }
 
@@ -404,7 +407,7 @@ _PIECES = (
 
 
 def _mutated(rng: np.random.Generator, text: str, views: Sequence[Any]) -> str:
-    """Change a valid answer in up to five places, or leave it, and put text around it."""
+    """Apply up to five random changes to a valid answer, and sometimes add text around it."""
     for _ in range(int(rng.integers(0, 6))):
         start = int(rng.integers(0, len(text) + 1))
         end = min(len(text), start + int(rng.choice([0, 0, 1, 1, 4, 40])))
@@ -413,8 +416,8 @@ def _mutated(rng: np.random.Generator, text: str, views: Sequence[Any]) -> str:
             piece = f"{rng.uniform(-0.5, 1.5):.3f}"
         text = text[:start] + piece + text[end:]
     if rng.random() < 0.3:
-        other = _rule_answers(views[int(rng.integers(len(views)))])
-        text = f"I would try this.\n{other[int(rng.integers(2))]}\nNo:\n{text}\nDone."
+        alternatives = _rule_answers(views[int(rng.integers(len(views)))])
+        text = f"I would try this.\n{alternatives[int(rng.integers(2))]}\nNo:\n{text}\nDone."
     return text
 
 
@@ -424,9 +427,9 @@ def _seeds() -> Iterator[tuple[str, Any]]:
         yield (
             stream,
             [
-                _key_data(seed, stream, place)
+                _key_data(seed, stream, indices)
                 for seed in (0, 1, 2**31)
-                for place in ((), (0,), (1, 2), (3, 1, 4))
+                for indices in ((), (0,), (1, 2), (3, 1, 4))
             ],
         )
 
@@ -437,7 +440,7 @@ def _sampler() -> Iterator[tuple[str, Any]]:
     prompts = _two_agent_prompts(100)
     yield "tokens", [policy.encode_prompt(prompt) for prompt in prompts]
     completions = _sample(policy, params, prompts, 2, 11)
-    yield "completions", [_plain_completion(policy, one) for one in completions]
+    yield "completions", [_plain_completion(policy, completion) for completion in completions]
 
 
 def _gradient() -> Iterator[tuple[str, Any]]:
@@ -481,7 +484,7 @@ def plain(value: Any) -> Any:
         array = np.asarray(value)
         return [str(array.dtype), list(array.shape), array.tobytes().hex()]
     if isinstance(value, Iterable):
-        return [plain(one) for one in value]
+        return [plain(item) for item in value]
     raise TypeError(f"cannot hash a {type(value).__name__}")
 
 
@@ -507,10 +510,10 @@ def differences(
 ) -> list[str]:
     """Name the digests that are not the expected ones."""
     return [
-        f"{section}: {name}: {actual[section].get(name)}, expected {wanted}"
+        f"{section}: {name}: {actual[section].get(name)}, expected {expected_digest}"
         for section in actual
-        for name, wanted in expected[section].items()
-        if actual[section].get(name) != wanted
+        for name, expected_digest in expected[section].items()
+        if actual[section].get(name) != expected_digest
     ]
 
 
@@ -525,8 +528,8 @@ def main() -> int:
     args = parser.parse_args()
     digests = compute(args.only or list(SECTIONS))
     if args.write is not None:
-        before = json.loads(args.write.read_text()) if args.write.exists() else {}
-        args.write.write_text(json.dumps({**before, **digests}, indent=1) + "\n")
+        stored = json.loads(args.write.read_text()) if args.write.exists() else {}
+        args.write.write_text(json.dumps({**stored, **digests}, indent=1) + "\n")
         return 0
     wrong = differences(json.loads(args.check.read_text()), digests)
     print("\n".join(wrong) or "all digests are the expected ones")

@@ -1,4 +1,4 @@
-"""Make the counts that jaxlake ships for look-ups of acceptance rates.
+"""Make the table from which jaxlake looks up acceptance rates.
 
 python -m tools.feasibility_table > jaxlake/generator/feasibility_table.json
 """

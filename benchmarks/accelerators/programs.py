@@ -21,13 +21,13 @@ from jaxlake.solver.many_slots import candidate_budgets
 
 SIZE = 10
 HOLES = {2: 0.3, 3: 0.2, 4: 0.2, 5: 0.2}
-"""Hole ratio of the boards by the number of agents: those of the benchmark of speed."""
+"""Hole ratio by number of agents, as in the speed benchmark `benchmarks.lake`."""
 
 AGENTS = 4
 _STEPS = 32  # of plans and rollouts
-_POOL = 4096  # boards that environments play on
+_POOL_SIZE = 4096  # boards that environments play on
 _LARGEST_BATCH = 1 << 16  # candidates
-_SOLVED = 256  # boards whose solutions are known; they come again and again
+_SOLVED_BOARDS = 256  # distinct boards with solutions; larger batches repeat them
 
 
 @dataclass(frozen=True)
@@ -50,19 +50,18 @@ def random_boards(agents: int, count: int) -> jaxlake.Instance:
         return jax.tree.map(jnp.asarray, read_boards(str(path)))
 
 
-def _solver(boards: jaxlake.Instance) -> jaxlake.Solution:
+def _solve_boards(boards: jaxlake.Instance) -> jaxlake.Solution:
     """Solve many boards with the budgets of `generate`.
 
-    `solve_batch` is what `jax.vmap(solve)` compiles to, traced in half the time.
+    `solve_batch` compiles to the same program as `jax.vmap(solve)` and is traced in half the time.
     """
     return solve_batch(boards, max_expansions=candidate_budgets(boards))
 
 
-def _generator(agents: int, count: int) -> Callable[..., Any]:
-    """Return `generate` of so many boards, a function of a key and the parameters.
+def _make_generate(agents: int, count: int) -> Callable[..., Any]:
+    """Return `generate` for `count` boards as a function of a key and the parameters.
 
-    A batch has as many candidates as there are boards to make, which is what accelerators do by
-    default with 65,536 boards.
+    A batch has one candidate per requested board, the default of accelerators for 65,536 boards.
     """
 
     def make(key: jax.Array, params: jaxlake.LakeParams) -> jaxlake.Generated:
@@ -78,27 +77,27 @@ def _generator(agents: int, count: int) -> Callable[..., Any]:
 
 def _solve(agents: int, count: int) -> Program:
     boards = random_boards(agents, count)
-    return Program(f"solve-{agents}", "board", count, _solver, (boards,))
+    return Program(f"solve-{agents}", "board", count, _solve_boards, (boards,))
 
 
 def _generate(agents: int, count: int) -> Program:
     params = jaxlake.lake_params(SIZE, HOLES[agents], num_agents=agents, wait_ratio=0.1)
     arguments = (jax.random.key(0), params)
-    return Program(f"generate-{agents}", "board", count, _generator(agents, count), arguments)
+    return Program(f"generate-{agents}", "board", count, _make_generate(agents, count), arguments)
 
 
 @cache  # shared by three programs, to avoid repeated compilation
-def _solved(count: int) -> tuple[jaxlake.Instance, jaxlake.Solution]:
+def _solved_boards(count: int) -> tuple[jaxlake.Instance, jaxlake.Solution]:
     """Return boards and their solutions, leaves (count, ...); a few boards repeat."""
-    boards = random_boards(AGENTS, min(count, _SOLVED))
+    boards = random_boards(AGENTS, min(count, _SOLVED_BOARDS))
     solutions = jax.jit(jax.vmap(jaxlake.solve))(boards)
     rows = np.arange(count) % len(boards.size)
     return jax.tree.map(lambda leaf: jnp.asarray(leaf)[rows], (boards, solutions))
 
 
-def _plans(count: int) -> tuple[Any, ...]:
-    """Return the arguments of `verify`: plans of the solver, every second with a changed step."""
-    boards, solutions = _solved(count)
+def _verify_arguments(count: int) -> tuple[Any, ...]:
+    """Return the arguments of `verify`: solver plans, every second one with a changed step."""
+    boards, solutions = _solved_boards(count)
     plans = jnp.maximum(solutions.plan[:, :_STEPS], 0).astype(jnp.int8)
     plans = plans.at[1::2, 1].set((plans[1::2, 1] + 1) % 5)
     length = jnp.full(count, _STEPS, jnp.int32)
@@ -109,11 +108,11 @@ _verify_all = jax.vmap(jaxlake.verify, (0, 0, 0, None, 0))
 
 
 def _verify(count: int) -> Program:
-    return Program(f"verify-{AGENTS}", "plan", count, _verify_all, _plans(count))
+    return Program(f"verify-{AGENTS}", "plan", count, _verify_all, _verify_arguments(count))
 
 
 def _tabulate(count: int) -> Program:
-    arguments = _plans(count)
+    arguments = _verify_arguments(count)
     outcome = jax.jit(_verify_all)(*arguments)
     boards, solutions = arguments[0], arguments[-1]
 
@@ -125,7 +124,7 @@ def _tabulate(count: int) -> Program:
 
 
 def _roll_out(count: int) -> Program:
-    boards, solutions = _solved(count)
+    boards, solutions = _solved_boards(count)
 
     def function(key: jax.Array, boards: Any, solutions: Any) -> Any:
         policy = ShortestPathPolicy()
@@ -136,7 +135,7 @@ def _roll_out(count: int) -> Program:
 
 
 def _environments(count: int) -> tuple[LakeEnvironment, Any, Any]:
-    pool = random_boards(AGENTS, min(count, _POOL))
+    pool = random_boards(AGENTS, min(count, _POOL_SIZE))
     environment = LakeEnvironment(conflict="block_both")
     return environment, env_params(pool), jax.random.split(jax.random.key(0), count)
 
@@ -154,7 +153,7 @@ def _step(count: int) -> Program:
     actions = jax.random.randint(jax.random.key(1), (count, AGENTS), 0, 5).astype(jnp.int8)
 
     def step(keys: Any, states: Any, actions: Any, params: Any) -> Any:
-        """One step as a learner takes it."""
+        """Take one step of all environments."""
         *stepped, info = jax.vmap(environment.step, (0, 0, 0, None))(keys, states, actions, params)
         return *stepped, info["failure"]
 
@@ -167,12 +166,14 @@ def _scan(count: int) -> Program:
     step = jax.vmap(environment.step, (0, 0, 0, None))
 
     def function(keys: Any, params: Any) -> Any:
-        """Rewards and ends of random steps inside `lax.scan`, which start new episodes."""
+        """Return rewards and ends of random steps inside `lax.scan`, with automatic resets."""
 
         def advance(states: Any, time: jax.Array) -> Any:
-            now = jax.random.fold_in(jax.random.key(1), time)
-            actions = jax.random.randint(now, (count, AGENTS), 0, 5).astype(jnp.int8)
-            _, states, *ends, info = step(jax.random.split(now, count), states, actions, params)
+            step_key = jax.random.fold_in(jax.random.key(1), time)
+            actions = jax.random.randint(step_key, (count, AGENTS), 0, 5).astype(jnp.int8)
+            _, states, *ends, info = step(
+                jax.random.split(step_key, count), states, actions, params
+            )
             return states, (*ends, info["failure"])
 
         _, states = jax.vmap(environment.reset, (0, None))(keys, params)
@@ -181,7 +182,7 @@ def _scan(count: int) -> Program:
     return Program(f"scan-{AGENTS}", "step", count * _STEPS, function, (keys, params))
 
 
-OF_BOARDS: dict[str, Callable[[int], Program]] = {
+BOARD_PROGRAMS: dict[str, Callable[[int], Program]] = {
     **{f"solve-{agents}": partial(_solve, agents) for agents in HOLES},
     **{f"generate-{agents}": partial(_generate, agents) for agents in HOLES},
     **{
@@ -190,10 +191,10 @@ OF_BOARDS: dict[str, Callable[[int], Program]] = {
         f"rollout-{AGENTS}": _roll_out,
     },
 }
-OF_ENVIRONMENTS: dict[str, Callable[[int], Program]] = {
+ENVIRONMENT_PROGRAMS: dict[str, Callable[[int], Program]] = {
     f"reset-{AGENTS}": _reset,
     f"step-{AGENTS}": _step,
     f"scan-{AGENTS}": _scan,
 }
-PROGRAMS = OF_BOARDS | OF_ENVIRONMENTS
-"""Makers of all programs, by name; each takes the boards, or the environments, of a call."""
+PROGRAMS = BOARD_PROGRAMS | ENVIRONMENT_PROGRAMS
+"""Program factories by name; each takes the number of boards or environments per call."""

@@ -1,8 +1,8 @@
-"""A session on a lent GPU: `python -m benchmarks.accelerators.session FILE`, at most ten minutes.
+"""Measurements on a GPU in ten minutes: `python -m benchmarks.accelerators.session FILE`.
 
-The lake's programs, stepping inside `lax.scan` included, the comparison of their answers with a
-CPU, the attention kernel, and the loop of session.yaml. Each is a process with a time limit, so
-that a failure of one keeps the results of the others. The loop needs `train` and xgrammar.
+The session runs the lake's programs, compares their answers with a CPU, measures the attention
+kernel, and trains with session.yaml. Each step is a process with a time limit, so that a failure
+keeps the results of the other steps. The training needs the extra `train` and xgrammar.
 """
 
 import argparse
@@ -23,7 +23,7 @@ PROGRAMS = ("solve-2", "generate-2", "reset-4", "step-4", "scan-4")
 """Programs that compile within a minute on a GPU."""
 
 LIMITS = {"programs": 170, "answers": 90, "attention": 60, "loop": 270}
-"""Seconds for each step."""
+"""Time limit of each step, in seconds."""
 
 _ATTENTION = """
 import json, sys, jax
@@ -42,25 +42,25 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--set", nargs="*", default=[], help="values of session.yaml")
     args = parser.parse_args(argv)
     file = args.file.resolve()
-    lake = [sys.executable, "-m", "benchmarks.accelerators"]
-    options, boards = ["--only", *PROGRAMS], ["--boards", args.sizes[0]]
-    boards += ["--environments", args.sizes[1], "--json", str(file)]
+    base_command = [sys.executable, "-m", "benchmarks.accelerators"]
+    options, sizes = ["--only", *PROGRAMS], ["--boards", args.sizes[0]]
+    sizes += ["--environments", args.sizes[1], "--json", str(file)]
     with TemporaryDirectory() as folder:
         run = Path(folder) / "run"
         loop = [sys.executable, "-m", "jaxlake", "run", "benchmarks/accelerators/session.yaml"]
         loop += ["--run-dir", str(run), *(["--set", *args.set] if args.set else [])]
-        compare = [*lake, "--compare", str(file), *options]
+        compare = [*base_command, "--compare", str(file), *options]
         attention = [sys.executable, "-c", _ATTENTION, args.attention]
         steps = [
-            _step(file, "programs", [*lake, "--measure", *options, *boards]),
-            _step(file, "answers", compare, cpu=True),
-            _step(file, "attention", attention),
-            _step(file, "loop", loop, run=run),
+            _run_step(file, "programs", [*base_command, "--measure", *options, *sizes]),
+            _run_step(file, "answers", compare, cpu=True),
+            _run_step(file, "attention", attention),
+            _run_step(file, "loop", loop, run=run),
         ]
     return int(not all(step["passed"] for step in steps))
 
 
-def _step(
+def _run_step(
     file: Path,
     name: str,
     command: list[str],
@@ -71,7 +71,7 @@ def _step(
     """Run a command for at most `LIMITS[name]` seconds and put its results into the file."""
     limit = LIMITS[name]
     environment = os.environ | ({"JAX_PLATFORMS": "cpu"} if cpu else {})
-    began = time.perf_counter()
+    start = time.perf_counter()
     print(f"{name}:", flush=True)
     try:
         process = subprocess.run(
@@ -82,19 +82,19 @@ def _step(
         output, passed = f"{(error.stdout or b'').decode()}\nstopped after {limit} s", False
     print(output, flush=True)
     record: dict[str, Any] = {"name": name, "commit": git_commit(), "passed": passed}
-    record |= {"seconds": time.perf_counter() - began}
+    record |= {"seconds": time.perf_counter() - start}
     if name == "attention" and passed:
         record |= json.loads(output.splitlines()[-1])
     elif run is not None:
-        record |= _results_of(run)
+        record |= _read_results(run)
     else:
         record["lines"] = output.splitlines()
     put_record(file, "session", record)
     return record
 
 
-def _results_of(run: Path) -> dict[str, Any]:
-    """Return the rewards of updates and the valid rates of stages, as far as the run came."""
+def _read_results(run: Path) -> dict[str, Any]:
+    """Return the rewards of the updates and the valid rates of the stages that were written."""
     from training.run.directory import RunDirectory
 
     directory = RunDirectory(run)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.lake.cases import FULL, QUICK, cases
-from benchmarks.lake.comparison import compare, failure_of
+from benchmarks.lake.comparison import compare, find_failure
 from benchmarks.machine import cpu_name, git_commit
 from benchmarks.results_file import write_result
 from jaxlake.command_line.arguments import number
@@ -39,10 +39,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--seconds", metavar="S", type=seconds, default=1.0, help="of each turn")
     parser.add_argument("--repeats", metavar="R", type=number(int, 1), default=5, help="turns")
     args = parser.parse_args(argv)
-    every = cases(QUICK if args.quick else FULL)
+    all_cases = cases(QUICK if args.quick else FULL)
     for part in args.only or ():
-        if not any(part in case.name for case in every):
-            names = ", ".join(case.name for case in every)
+        if not any(part in case.name for case in all_cases):
+            names = ", ".join(case.name for case in all_cases)
             parser.error(f"--only must be part of {names}, got {part!r}")
     cores = len(os.sched_getaffinity(0))
     result: dict[str, Any] = {
@@ -56,21 +56,21 @@ def main(argv: Sequence[str] | None = None) -> int:
         "rows": [],
     }
     devices = 1 << (cores.bit_length() - 1)  # batches are powers of two
-    for case in every:
+    for case in all_cases:
         if args.only and not any(part in case.name for part in args.only):
             continue
         result["rows"].append(compare(case, args.seconds, args.repeats, devices))
-        print(line_of(result["rows"][-1]), flush=True)
+        print(format_row(result["rows"][-1]), flush=True)
     if args.json is not None:
         write_result(args.json, result)
-    failures = [failure for row in result["rows"] if (failure := failure_of(row))]
+    failures = [failure for row in result["rows"] if (failure := find_failure(row))]
     for failure in failures:
         print(f"benchmark: {failure}", file=sys.stderr)
     return 1 if failures else 0
 
 
-def line_of(row: Mapping[str, Any]) -> str:
-    """Write one row for the terminal."""
+def format_row(row: Mapping[str, Any]) -> str:
+    """Return one row as a line of text."""
     sides = (row["ours"], row["peer"])
     rates = [
         f"{side['median']:,.0f} {row['unit']}s/s" if "median" in side else str(side.get("error"))

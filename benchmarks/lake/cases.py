@@ -5,10 +5,10 @@ from typing import Any
 
 BOARD_SIZE = 10
 OWN, POGEMA = "own", "pogema"
-"""Environments that workers run in: this one, and the one that tools/peers.sh makes."""
+"""Python environments of workers: this one, and the one from tools/peers.sh."""
 
 FLAGS_FOR_SEARCHES = "--xla_cpu_use_fusion_emitters=false"
-"""XLA's flag that the command line sets for searches, too."""
+"""XLA flag that the command line also sets for searches."""
 
 _WORKERS = "benchmarks.lake.workers"
 _EPISODE_STEPS = 64
@@ -16,7 +16,7 @@ _EPISODE_STEPS = 64
 
 @dataclass(frozen=True)
 class Boards:
-    """A file of `write_boards` that both sides of a case get."""
+    """Arguments of `write_boards` for the file that both sides of a case read."""
 
     count: int
     num_agents: int
@@ -26,10 +26,10 @@ class Boards:
 
 @dataclass(frozen=True)
 class Side:
-    """One contestant."""
+    """One side of a comparison."""
 
     name: str
-    module: str  # that its process runs
+    module: str  # run by its process
     environment: str = OWN
     fields: dict[str, Any] = field(default_factory=dict)  # arguments of its `prepare`
     takes_boards: bool = False  # also gets the file of boards
@@ -39,7 +39,7 @@ class Side:
 
 @dataclass(frozen=True)
 class Case:
-    """One row."""
+    """One row of the benchmark: two sides on the same boards."""
 
     name: str
     unit: str
@@ -50,7 +50,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Sizes:
-    """Batches so large that larger ones gain little."""
+    """Batch sizes, large enough that larger ones gain little."""
 
     solve: int
     generate: int
@@ -72,37 +72,39 @@ _CBS = Side(
 def cases(sizes: Sizes) -> list[Case]:
     """Return all rows, in the order in which they are shown."""
     return [
-        _solving(2, 0.30, sizes.solve),
-        _solving(4, 0.20, sizes.solve),
-        _solving(5, 0.20, sizes.solve),
-        _solving(3, 0.35, sizes.solve // 4),  # harder boards: one call must not take minutes
-        # Shares of waits about as random solvable boards of these kinds have them.
-        _generating(2, 0.30, 0.1, sizes),
-        _generating(4, 0.20, 0.2, sizes),
-        _stepping("pogema", "compact", sizes),
-        _stepping("pogema-same-view", "agent_centred", sizes),
+        _solve_case(2, 0.30, sizes.solve),
+        _solve_case(4, 0.20, sizes.solve),
+        _solve_case(5, 0.20, sizes.solve),
+        _solve_case(3, 0.35, sizes.solve // 4),  # harder boards: one call must not take minutes
+        # Random solvable boards of these kinds have about these wait ratios.
+        _generate_case(2, 0.30, 0.1, sizes),
+        _generate_case(4, 0.20, 0.2, sizes),
+        _step_case("pogema", "compact", sizes),
+        _step_case("pogema-same-view", "agent_centred", sizes),
     ]
 
 
-def _own(module: str, fields: dict[str, Any], **options: Any) -> Side:
+def _lake_side(module: str, fields: dict[str, Any], **options: Any) -> Side:
     return Side("jaxlake", f"{_WORKERS}.{module}", fields=fields, takes_devices=True, **options)
 
 
-def _kind(num_agents: int, hole_ratio: float) -> str:
+def _kind_name(num_agents: int, hole_ratio: float) -> str:
     return f"{num_agents}-agents-{hole_ratio:.0%}-holes".replace("%", "")
 
 
-def _solving(num_agents: int, hole_ratio: float, count: int) -> Case:
+def _solve_case(num_agents: int, hole_ratio: float, count: int) -> Case:
     return Case(
-        name=f"solve-{_kind(num_agents, hole_ratio)}",
+        name=f"solve-{_kind_name(num_agents, hole_ratio)}",
         unit="board",
-        ours=_own("lake_solve", {"count": count}, takes_boards=True, xla_flags=FLAGS_FOR_SEARCHES),
+        ours=_lake_side(
+            "lake_solve", {"count": count}, takes_boards=True, xla_flags=FLAGS_FOR_SEARCHES
+        ),
         peer=_CBS,
         boards=Boards(count, num_agents, hole_ratio),
     )
 
 
-def _generating(num_agents: int, hole_ratio: float, wait_ratio: float, sizes: Sizes) -> Case:
+def _generate_case(num_agents: int, hole_ratio: float, wait_ratio: float, sizes: Sizes) -> Case:
     fields = {
         "size": BOARD_SIZE,
         "num_agents": num_agents,
@@ -111,22 +113,24 @@ def _generating(num_agents: int, hole_ratio: float, wait_ratio: float, sizes: Si
         "count": sizes.generate,
     }
     return Case(
-        name=f"generate-{_kind(num_agents, hole_ratio)}-{wait_ratio:.0%}-waits".replace("%", ""),
+        name=f"generate-{_kind_name(num_agents, hole_ratio)}-{wait_ratio:.0%}-waits".replace(
+            "%", ""
+        ),
         unit="board",
-        ours=_own("lake_generate", fields, xla_flags=FLAGS_FOR_SEARCHES),
+        ours=_lake_side("lake_generate", fields, xla_flags=FLAGS_FOR_SEARCHES),
         peer=_CBS,
         boards=Boards(sizes.solve, num_agents, hole_ratio),
     )
 
 
-def _stepping(name: str, observation: str, sizes: Sizes) -> Case:
+def _step_case(name: str, observation: str, sizes: Sizes) -> Case:
     batch = {"environments": sizes.environments, "steps": sizes.steps}
     episodes = {"episode_steps": _EPISODE_STEPS}
     peer = {"size": BOARD_SIZE, "num_agents": 4, "hole_ratio": 0.2, **episodes}
     return Case(
         name=f"steps-{name}",
         unit="step",
-        ours=_own(
+        ours=_lake_side(
             "lake_steps", {"observation": observation, **episodes, **batch}, takes_boards=True
         ),
         peer=Side("POGEMA", f"{_WORKERS}.pogema_steps", POGEMA, peer),

@@ -1,4 +1,4 @@
-"""The solver next to w9-pathfinding's CBS in every cell of the paper's benchmark.
+"""Compare the solver with w9-pathfinding's CBS in every cell of the paper's benchmark.
 
     python -m benchmarks.lake.cells --json benchmarks/results/cells-cpu.json
     python -m benchmarks.lake.cells --table     # a summary of the file
@@ -8,12 +8,12 @@ ratio (0.1 to 0.5); two agents, which that benchmark does not have, play on 10x1
 the same boards and the same cores. With two cores, two processes of the peer take every second
 board each, and our batch is shared out over two devices.
 
-Left out are boards that are proved unsolvable, since the peer does not end on them, and boards on
-which the peer gives up. On the others ours may give up, and its time until then counts. Ours is the
-time of one batch; copies of one of its boards fill it up to its fixed shape. The peer's is the sum
-over its boards, with two cores that of the process that ends last.
+The comparison excludes boards that are proved unsolvable, because the peer does not terminate on
+them, and boards on which the peer gives up. If our solver gives up, its time still counts. Our time
+is that of one batch, filled up to its fixed shape with copies of one of its boards. The peer's time
+is the sum over its boards; with two cores, that of the slower process.
 
-Each cell is written to the file when it is done. Cells in the file are not measured again.
+Each finished cell is written to the file. Cells in the file are not measured again.
 """
 
 import argparse
@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.lake.cases import FLAGS_FOR_SEARCHES, Side
-from benchmarks.lake.comparison import agreement, start
+from benchmarks.lake.comparison import compare_costs, start_worker
 from benchmarks.lake.protocol import ROOT, Worker
 from benchmarks.lake.random_boards import write_boards
 from benchmarks.machine import cpu_name, git_commit
@@ -47,7 +47,7 @@ _SEED = 20261122
 
 Json = dict[str, Any]
 Share = Sequence[tuple[int, float, int | None]]
-"""Boards of one process of the peer: index, seconds, cost or None."""
+"""Results of one peer process: board index, seconds, cost or None."""
 
 
 @dataclass(frozen=True)
@@ -60,27 +60,27 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """Its name for `--only`: 3ag_10x10_hr0.5."""
+        """Name for `--only`, such as 3ag_10x10_hr0.5."""
         return f"{self.agents}ag_{self.size}x{self.size}_hr{self.hole_ratio:g}"
 
     @property
     def drawn_ratio(self) -> float:
-        """The hole ratio, or the largest one that leaves room for all starts and goals."""
+        """The hole ratio, limited so that all starts and goals fit."""
         cells = self.size * self.size
         return min(self.hole_ratio, (cells - 2 * self.agents) / cells)
 
 
 def all_cells() -> list[Cell]:
-    """Return the cells of the paper's benchmark, and those of two agents on its largest boards."""
-    places = [*V2.cells, (2, max(size for _, size in V2.cells))]
-    return [Cell(*place, ratio) for place in places for ratio in V2.hole_ratios]
+    """Return the cells of the paper's benchmark and cells of two agents on its largest boards."""
+    kinds = [*V2.cells, (2, max(size for _, size in V2.cells))]
+    return [Cell(*kind, ratio) for kind in kinds for ratio in V2.hole_ratios]
 
 
 def measure(cells: Sequence[Cell], cores: int, options: argparse.Namespace) -> Iterator[Json]:
-    """Compare both sides on cells with the same number of agents and of cores."""
+    """Compare both sides on cells with equal numbers of agents and cores."""
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-        ours = stack.enter_context(start(_OURS, cores))
-        peers = [stack.enter_context(start(_PEER, 1)) for _ in range(cores)]
+        ours = stack.enter_context(start_worker(_OURS, cores))
+        peers = [stack.enter_context(start_worker(_PEER, 1)) for _ in range(cores)]
         for cell in cells:
             boards = Path(folder) / f"{cell.name}.npz"
             write_boards(
@@ -113,13 +113,13 @@ def _compare(
 
     shares = ask_peers(solvable)
     costs = sorted((index, cost) for share in shares for index, _, cost in share)
-    shared = {index for index, cost in costs if cost is not None}
+    solved_by_peer = {index for index, cost in costs if cost is not None}
     seconds: dict[str, list[float]] = {"ours": [], "peer": []}
-    ours.ask("choose", boards=sorted(shared))
+    ours.ask("choose", boards=sorted(solved_by_peer))
     for _ in range(options.repeats):
         seconds["ours"].append(ours.ask("solve_chosen")["seconds"])
-        seconds["peer"].append(longest_share(ask_peers(shared)))
-    same = agreement(prepared, {"costs": costs})
+        seconds["peer"].append(longest_share(ask_peers(solved_by_peer)))
+    comparison = compare_costs(prepared, {"costs": costs})
     return {
         "cell": cell.name,
         "agents": cell.agents,
@@ -132,9 +132,9 @@ def _compare(
         "ratio": ratio(seconds),
         "unknown": prepared["status"].count(2),
         "unsolvable": prepared["status"].count(1),
-        "gave_up": len(solvable - shared),
-        "compared": same["compared"],
-        "different": same["different"],
+        "gave_up": len(solvable - solved_by_peer),
+        "compared": comparison["compared"],
+        "different": comparison["different"],
         "commit": git_commit(),
         "cpu": cpu_name(),
         "load_before": os.getloadavg()[0],
@@ -159,9 +159,9 @@ def table(rows: Sequence[Json]) -> Iterator[str]:
     for agents, cores in sorted({(row["agents"], row["cores"]) for row in rows}):
         selected = [row for row in rows if (row["agents"], row["cores"]) == (agents, cores)]
         ratios = sorted(row["ratio"] for row in selected)
-        ends = (ratios[0], statistics.median(ratios), ratios[-1])
+        summary = (ratios[0], statistics.median(ratios), ratios[-1])
         counts = [sum(row[name] for row in selected) for name in ("compared", "different")]
-        cells = [agents, cores, len(selected), ", ".join(f"{one:.1f}x" for one in ends)]
+        cells = [agents, cores, len(selected), ", ".join(f"{value:.1f}x" for value in summary)]
         yield "| " + " | ".join(map(str, [*cells, *(f"{count:,}" for count in counts)])) + " |"
 
 
@@ -170,17 +170,17 @@ def run(options: argparse.Namespace) -> int:
     cells = [cell for cell in all_cells() if any(part in cell.name for part in options.only)]
     result: Json = {"repeats": options.repeats, "max_time": options.max_time, "rows": []}
     if options.json.exists():
-        earlier = json.loads(options.json.read_text(encoding="utf-8"))
+        stored = json.loads(options.json.read_text(encoding="utf-8"))
         for name in ("repeats", "max_time"):
-            if earlier[name] != result[name]:
-                sys.exit(f"{options.json}: {name} is {earlier[name]}, got {result[name]}")
-        result = earlier
+            if stored[name] != result[name]:
+                sys.exit(f"{options.json}: {name} is {stored[name]}, got {result[name]}")
+        result = stored
     rows = result["rows"]
     finished = {(row["cell"], row["cores"]) for row in rows}
     for cores in options.cores:
         for agents in sorted({cell.agents for cell in cells}):
-            todo = [c for c in cells if c.agents == agents and (c.name, cores) not in finished]
-            for row in measure(todo, cores, options) if todo else ():
+            remaining = [c for c in cells if c.agents == agents and (c.name, cores) not in finished]
+            for row in measure(remaining, cores, options) if remaining else ():
                 rows.append(row)
                 write_result(options.json, result)
                 print(

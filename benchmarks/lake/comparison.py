@@ -1,4 +1,4 @@
-"""One row: both sides prepared, then measured in turns, then their answers compared."""
+"""Measure one row: prepare both sides, time them in turns, and compare their answers."""
 
 import os
 import statistics
@@ -20,15 +20,15 @@ _DEVICES = "--xla_force_host_platform_device_count"
 _XLA_FLAGS = "--xla_backend_extra_options=xla_cpu_small_while_loop_byte_threshold=1000000000"
 
 
-def start(side: Side, cores: int) -> Worker:
-    """Start a side's worker.
+def start_worker(side: Side, cores: int) -> Worker:
+    """Start the worker of a side.
 
     On CPUs, XLA flags create one device per core and disable multi-threading of small operations
     inside loops, whose overhead would exceed their cost. All sides get the same flags; a side may
     add more.
 
     Raises:
-        WorkerError: The environment of the side does not exist.
+        WorkerError: The side's environment does not exist.
     """
     python = Path(sys.executable)
     if side.environment != OWN:
@@ -46,15 +46,15 @@ def compare(case: Case, seconds: float, repeats: int, devices: int) -> dict[str,
     """Measure both sides of a case in turns.
 
     Args:
-        case: the row.
-        seconds: of each turn of each side.
-        repeats: turns of each side.
-        devices: devices that XLA shows, and over which our side shares out its batches.
+        case: The row.
+        seconds: Duration of each turn.
+        repeats: Number of turns per side.
+        devices: Number of XLA devices, over which our side distributes its batches.
 
     Returns:
         The row: `name`, `unit`, `ours` and `peer` (with `rates` in units per second,
-        their `median`, and what the workers say of themselves, or an `error`), `ratio` or None, and
-        for solving `agreement`.
+        their `median`, and the workers' own fields, or an `error`), `ratio` or None, and for
+        solving `agreement`.
     """
     row: dict[str, Any] = {
         "name": case.name,
@@ -73,7 +73,7 @@ def compare(case: Case, seconds: float, repeats: int, devices: int) -> dict[str,
             if side.takes_devices:
                 fields["devices"] = devices
             try:
-                worker = stack.enter_context(start(side, devices))
+                worker = stack.enter_context(start_worker(side, devices))
                 row[name] |= worker.ask("prepare", **fields)
             except WorkerError as error:
                 row[name]["error"] = str(error)
@@ -87,14 +87,14 @@ def compare(case: Case, seconds: float, repeats: int, devices: int) -> dict[str,
                     row[name]["rates"].append(measured["units"] / measured["seconds"])
         if case.name.startswith("solve-") and len(workers) == 2:
             answers = {name: worker.ask("answers") for name, worker in workers.items()}
-            row["agreement"] = agreement(answers["ours"], answers["peer"])
+            row["agreement"] = compare_costs(answers["ours"], answers["peer"])
     for name in workers:
         row[name]["median"] = statistics.median(row[name]["rates"])
     row["ratio"] = _ratio(row)
     return row
 
 
-def failure_of(row: Mapping[str, Any]) -> str | None:
+def find_failure(row: Mapping[str, Any]) -> str | None:
     """Return why a row is invalid, or None. A failure of the peer does not invalidate it."""
     if "error" in row["ours"]:
         return f"{row['name']}: {row['ours']['error']}"
@@ -103,27 +103,27 @@ def failure_of(row: Mapping[str, Any]) -> str | None:
     return None
 
 
-def agreement(ours: Mapping[str, Any], peer: Mapping[str, Any]) -> dict[str, int]:
-    """Compare least sums of costs, board by board, where both sides have one.
+def compare_costs(ours: Mapping[str, Any], peer: Mapping[str, Any]) -> dict[str, int]:
+    """Compare the optimal sums of costs of boards that both sides solved.
 
-    A board that we prove unsolvable and for which the peer finds a plan counts as different too.
+    A board that we prove unsolvable but the peer solves counts as different.
     """
     optimal, unsolvable, unknown = 0, 1, 2
     pairs = [(ours["status"][i], ours["costs"][i], cost) for i, cost in peer["costs"]]
-    decided = [p for p in pairs if p[0] == optimal and p[2] is not None]
-    wrong = [p for p in pairs if p[0] == unsolvable and p[2] is not None]
+    decided = [pair for pair in pairs if pair[0] == optimal and pair[2] is not None]
+    wrong = [pair for pair in pairs if pair[0] == unsolvable and pair[2] is not None]
     return {
         "boards": len(ours["status"]),
         "seen_by_peer": len(pairs),
         "compared": len(decided),
-        "different": sum(p[1] != p[2] for p in decided) + len(wrong),
-        "only_ours": sum(p[0] != unknown and p[2] is None for p in pairs),
-        "only_peer": sum(p[0] == unknown and p[2] is not None for p in pairs),
+        "different": sum(pair[1] != pair[2] for pair in decided) + len(wrong),
+        "only_ours": sum(pair[0] != unknown and pair[2] is None for pair in pairs),
+        "only_peer": sum(pair[0] == unknown and pair[2] is not None for pair in pairs),
     }
 
 
 def _ratio(row: Mapping[str, Any]) -> dict[str, float] | None:
-    """Divide our median rate by the peer's; `min` and `max` are over repeats taken in pairs."""
+    """Divide our rates by the peer's: the medians, and the extremes over pairs of turns."""
     ours, peer = row["ours"], row["peer"]
     if "median" not in ours or "median" not in peer:
         return None

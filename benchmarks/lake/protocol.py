@@ -1,8 +1,8 @@
-"""One JSON line per question and answer between the benchmark and its worker processes.
+"""Protocol between the benchmark and its workers: one JSON line per question and per answer.
 
-Every side of a comparison runs in a separate process: it may need other versions of the same
-libraries, and it waits for input while another side is measured.
-This file uses only the standard library, because it runs in other libraries' environments, too.
+Each side of a comparison runs in a separate process, because it may need other versions of the same
+libraries. It waits for input while another side is measured. This file uses only the standard
+library, because it also runs in the environments of other libraries.
 """
 
 import json
@@ -27,9 +27,9 @@ class Worker:
     """A worker process, to be used as a context manager.
 
     Args:
-        python: the interpreter of the environment to run in.
-        module: the module to run, which calls `serve`.
-        environment: variables to add to this process's environment.
+        python: Interpreter of the worker's environment.
+        module: Module to run, which calls `serve`.
+        environment: Variables to add to this process's environment.
     """
 
     def __init__(self, python: Path, module: str, environment: Mapping[str, str]) -> None:
@@ -68,7 +68,7 @@ class Worker:
         self._log.close()
 
     def ask(self, question: str, **fields: Any) -> dict[str, Any]:
-        """Ask one question, a method of the contestant with its arguments, and wait for the answer.
+        """Call a method of the contestant with these arguments, and wait for its answer.
 
         Raises:
             WorkerError: The worker raised an error or died.
@@ -82,8 +82,8 @@ class Worker:
         if not line:
             status = self._process.wait()
             self._log.seek(0)
-            end = " | ".join(self._log.read().strip().splitlines()[-3:])
-            raise WorkerError(f"{self._name}: ended with status {status}: {end}")
+            log_tail = " | ".join(self._log.read().strip().splitlines()[-3:])
+            raise WorkerError(f"{self._name}: ended with status {status}: {log_tail}")
         answer: dict[str, Any] = json.loads(line)
         if "error" in answer:
             raise WorkerError(f"{self._name}: {answer['error']}")
@@ -93,11 +93,11 @@ class Worker:
 def serve(contestant: object) -> None:
     """Answer questions from standard input until it ends; each worker's module calls this.
 
-    A question is a method of the contestant. `prepare` makes everything, compiles it and runs it
-    once; `measure` works for so many `seconds` and returns the `units` done and the `seconds`
-    taken.
+    A question names a method of the contestant. `prepare` builds, compiles and runs the program
+    once. `measure` works for some `seconds` and returns the completed `units` and the elapsed
+    `seconds`.
 
-    An exception is answered by `{"error": ...}`. Answers go to the pipe whose number is the only
+    An exception gives the answer `{"error": ...}`. Answers go to the pipe whose number is the only
     argument of the process.
     """
     answers = os.fdopen(int(sys.argv[1]), "w")
@@ -107,22 +107,21 @@ def serve(contestant: object) -> None:
             answer = getattr(contestant, fields.pop("question"))(**fields)
         except Exception as error:
             traceback.print_exc()
-            first = (str(error).strip().splitlines() or [""])[0]
-            answer = {"error": f"{type(error).__name__}: {first}"}
+            first_line = (str(error).strip().splitlines() or [""])[0]
+            answer = {"error": f"{type(error).__name__}: {first_line}"}
         answers.write(json.dumps(answer) + "\n")
         answers.flush()
 
 
 def repeat(call: Callable[[], float], seconds: float) -> dict[str, float]:
-    """Call again and again until `seconds` have passed, at least once.
+    """Repeat a call until `seconds` have passed; return the total `units` and elapsed `seconds`.
 
-    Each call does its work to the end and returns how many units it did. The answer holds the
-    `units` done and the `seconds` that they took, by a monotonic clock.
+    Each call completes its work and returns its number of units.
     """
     units = 0.0
     start = time.perf_counter()
     while True:
         units += call()
-        passed = time.perf_counter() - start
-        if passed >= seconds:
-            return {"units": units, "seconds": passed}
+        elapsed = time.perf_counter() - start
+        if elapsed >= seconds:
+            return {"units": units, "seconds": elapsed}

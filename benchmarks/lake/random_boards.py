@@ -1,21 +1,21 @@
-"""Boards for both sides of a comparison, drawn with NumPy: neither side's code chooses them."""
+"""Random boards for both sides of a comparison, drawn with NumPy, independently of both."""
 
 from pathlib import Path
 
 import numpy as np
 from scipy import ndimage
 
-_DRAWN_AT_ONCE = 8192
+_BATCH_SIZE = 8192
 
 
 def write_boards(
     path: Path, *, count: int, size: int, num_agents: int, hole_ratio: float, seed: int
 ) -> None:
-    """Write an NPZ file of boards on which each agent, if it were alone, can reach its goal.
+    """Write an NPZ file of boards on which each agent alone can reach its goal.
 
-    Holes are floor(hole_ratio * size * size) cells, starts and goals distinct free cells, all
-    uniform. Boards with an agent that is cut off from its goal are left out, because they are
-    settled without any search. Boards that are unsolvable only for all agents together stay in.
+    Holes are floor(hole_ratio * size * size) cells; starts and goals are distinct free cells. All
+    are uniform. Boards that disconnect an agent from its goal are excluded, because no search is
+    needed for them. Boards that are unsolvable only for all agents together are included.
 
     The file holds `holes`, bool (count, size, size), and `starts` and `goals`, int8
     (count, num_agents, 2).
@@ -25,22 +25,22 @@ def write_boards(
     arrays: dict[str, list[np.ndarray]] = {"holes": [], "starts": [], "goals": []}
     missing = count
     while missing > 0:
-        order = np.argsort(rng.random((_DRAWN_AT_ONCE, size * size), np.float32), axis=1)
-        cells = np.zeros((_DRAWN_AT_ONCE, size * size), bool)
+        order = np.argsort(rng.random((_BATCH_SIZE, size * size), np.float32), axis=1)
+        cells = np.zeros((_BATCH_SIZE, size * size), bool)
         np.put_along_axis(cells, order[:, :num_holes], True, axis=1)
         holes = cells.reshape(-1, size, size)
         ends = order[:, num_holes : num_holes + 2 * num_agents]
-        places = np.stack([ends // size, ends % size], axis=-1).astype(np.int8)
-        starts, goals = places[:, :num_agents], places[:, num_agents:]
-        rows = np.flatnonzero(connected(~holes, starts, goals))[:missing]
+        corners = np.stack([ends // size, ends % size], axis=-1).astype(np.int8)
+        starts, goals = corners[:, :num_agents], corners[:, num_agents:]
+        rows = np.flatnonzero(are_connected(~holes, starts, goals))[:missing]
         for name, leaf in (("holes", holes), ("starts", starts), ("goals", goals)):
             arrays[name].append(leaf[rows])
         missing -= len(rows)
     np.savez(path, **{name: np.concatenate(leaves) for name, leaves in arrays.items()})
 
 
-def connected(free: np.ndarray, starts: np.ndarray, goals: np.ndarray) -> np.ndarray:
-    """Tell on which boards each agent's start and goal lie in one component of the free cells.
+def are_connected(free: np.ndarray, starts: np.ndarray, goals: np.ndarray) -> np.ndarray:
+    """Return whether each agent's start and goal lie in one component of the free cells.
 
     Args:
         free: bool (B, N, N).

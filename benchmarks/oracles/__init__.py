@@ -1,8 +1,9 @@
-"""Independent oracles: what the lake's JAX code is compared with.
+"""Independent oracles for the lake's JAX code.
 
-Nothing here imports jaxlake. Boards are grids in the published symbols, plans are lists of steps,
-and a step is a list of action numbers, one per agent. `tests/jaxlake/test_oracles.py` compares the
-oracles with one another, `tests/jaxlake/solver` and `benchmarks.exactness` the solver with them.
+This package does not import jaxlake. Boards are grids in the published symbols, plans are lists of
+steps, and a step is a list of action numbers, one per agent. `tests/jaxlake/test_oracles.py`
+compares the oracles with one another; `tests/jaxlake/solver` and `benchmarks.exactness` compare the
+solver with them.
 """
 
 from benchmarks.oracles.boards import (

@@ -1,4 +1,4 @@
-"""Boards as plain Python values: grids read cell by cell, random grids, distances."""
+"""Boards as plain Python values: parsing, random grids and distances."""
 
 import random
 from collections import deque
@@ -20,7 +20,7 @@ class GridBoard:
 
 
 Board = list[str] | GridBoard
-"""A board in letters, or one whose agents start on the goals of others, for which letters fail."""
+"""A grid of letters, or a parsed board: letters can't show an agent that starts on a goal."""
 
 
 def read(grid: Board) -> GridBoard:
@@ -28,21 +28,21 @@ def read(grid: Board) -> GridBoard:
     if isinstance(grid, GridBoard):
         return grid
     letters = {(r, c): x for r, row in enumerate(grid) for c, x in enumerate(row.split(" "))}
-    at = {x: cell for cell, x in letters.items() if x not in "FH"}
-    k = len(at) // 2
+    cells = {x: cell for cell, x in letters.items() if x not in "FH"}
+    num_agents = len(cells) // 2
     return GridBoard(
         size=len(grid),
         free=frozenset(cell for cell, x in letters.items() if x != "H"),
-        starts=tuple(at[x] for x in STARTS[:k]),
-        goals=tuple(at[x] for x in GOALS[:k]),
+        starts=tuple(cells[x] for x in STARTS[:num_agents]),
+        goals=tuple(cells[x] for x in GOALS[:num_agents]),
     )
 
 
 def neighbours(board: GridBoard, cell: GridCell) -> list[GridCell]:
     """List the free cells one move away."""
     r, c = cell
-    beside = ((r - 1, c), (r + 1, c), (r, c - 1), (r, c + 1))
-    return [neighbour for neighbour in beside if neighbour in board.free]
+    adjacent = ((r - 1, c), (r + 1, c), (r, c - 1), (r, c + 1))
+    return [neighbour for neighbour in adjacent if neighbour in board.free]
 
 
 def distances_to(board: GridBoard, goal: GridCell) -> dict[GridCell, int]:
@@ -58,8 +58,8 @@ def distances_to(board: GridBoard, goal: GridCell) -> dict[GridCell, int]:
     return steps
 
 
-def distances_alone(board: GridBoard) -> list[int] | None:
-    """Compute the steps each agent needs alone; None if one of them can't get to its goal."""
+def solo_distances(board: GridBoard) -> list[int] | None:
+    """Compute the distance of each agent to its goal; None if one can't reach it."""
     pairs = zip(board.starts, board.goals, strict=True)
     steps = [distances_to(board, goal).get(start) for start, goal in pairs]
     distances = [n for n in steps if n is not None]
@@ -67,9 +67,9 @@ def distances_alone(board: GridBoard) -> list[int] | None:
 
 
 def sum_of_distances(grid: Board) -> int | None:
-    """Add up the steps each agent needs alone; None if one of them can't get to its goal."""
-    steps = distances_alone(read(grid))
-    return None if steps is None else sum(steps)
+    """Compute the sum of the agents' distances to their goals; None if one can't reach it."""
+    distances = solo_distances(read(grid))
+    return None if distances is None else sum(distances)
 
 
 def random_grid(
@@ -81,21 +81,21 @@ def random_grid(
 ) -> list[str]:
     """Draw a grid with floor(hole_ratio * size**2) holes, or fewer if agents need room.
 
-    `together` places starts and goals in the largest component of free cells, if they fit there:
-    on boards with many holes agents can seldom reach their goals otherwise.
+    `together` places starts and goals in the largest component of free cells, if they fit there.
+    Otherwise agents can seldom reach their goals on boards with many holes.
     """
     cells = [(r, c) for r in range(size) for c in range(size)]
     holes = min(hole_count(size, hole_ratio), len(cells) - 2 * agents)
     rng.shuffle(cells)
     letters = dict.fromkeys(cells, "F") | dict.fromkeys(cells[:holes], "H")
-    places = cells[holes:]
+    free_cells = cells[holes:]
     if together:
-        component = _largest_component(GridBoard(size, frozenset(places), (), ()))
+        component = _largest_component(GridBoard(size, frozenset(free_cells), (), ()))
         if len(component) >= 2 * agents:
-            places = [cell for cell in places if cell in component]
+            free_cells = [cell for cell in free_cells if cell in component]
     for i in range(agents):
-        letters[places[2 * i]] = STARTS[i]
-        letters[places[2 * i + 1]] = GOALS[i]
+        letters[free_cells[2 * i]] = STARTS[i]
+        letters[free_cells[2 * i + 1]] = GOALS[i]
     return [" ".join(letters[r, c] for c in range(size)) for r in range(size)]
 
 

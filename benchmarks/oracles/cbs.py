@@ -1,13 +1,13 @@
-"""Least sum of costs by Conflict-Based Search in C++ (w9-pathfinding)."""
+"""Optimal sum of costs by Conflict-Based Search in C++ (w9-pathfinding)."""
 
 from benchmarks.oracles.boards import Board, read
 
 
 def cbs_sum_of_costs(grid: Board, seconds: float = 10.0) -> int | None:
-    """Compute the least sum of costs by Conflict-Based Search.
+    """Compute the optimal sum of costs by Conflict-Based Search.
 
-    Ask only for solvable boards: CBS never ends on the others. None means that CBS gave up, which
-    says nothing about the board.
+    The board must be solvable; CBS does not terminate on other boards. None means that CBS gave up,
+    which says nothing about the board.
     """
     from w9_pathfinding.envs import Grid
     from w9_pathfinding.mapf import CBS
@@ -16,7 +16,7 @@ def cbs_sum_of_costs(grid: Board, seconds: float = 10.0) -> int | None:
     weights = [
         [1 if (r, c) in board.free else -1 for c in range(board.size)] for r in range(board.size)
     ]
-    # It counts columns first.
+    # The library expects (column, row).
     starts, goals = ([(c, r) for r, c in cells] for cells in (board.starts, board.goals))
     search = CBS(Grid(weights, edge_collision=True))
     try:

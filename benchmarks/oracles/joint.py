@@ -1,4 +1,4 @@
-"""Searches over the joint cells of all agents: simple enough to trust, for small boards only."""
+"""Plain searches over the joint cells of all agents, for small boards only."""
 
 import heapq
 from collections.abc import Iterator, Sequence
@@ -10,7 +10,7 @@ Joint = tuple[GridCell, ...]
 
 
 def least_makespan(grid: Board) -> int | None:
-    """Search breadth first over joint cells; None if the goals can't be reached together."""
+    """Compute the optimal makespan by breadth-first search; None if the board is unsolvable."""
     board = read(grid)
     choices = {cell: [cell, *neighbours(board, cell)] for cell in board.free}
     reached = {board.starts}
@@ -20,21 +20,21 @@ def least_makespan(grid: Board) -> int | None:
         if board.goals in reached:
             return time
         time += 1
-        following = []
+        next_frontier = []
         for cells in frontier:
             for moved in _joint_moves(cells, [choices[cell] for cell in cells]):
                 if moved not in reached:
                     reached.add(moved)
-                    following.append(moved)
-        frontier = following
+                    next_frontier.append(moved)
+        frontier = next_frontier
     return None
 
 
 def least_sum_of_costs(grid: Board) -> tuple[int, bool] | None:
-    """Compute the least sum of costs and whether every plan that attains it has a wait.
+    """Compute the optimal sum of costs and whether every optimal plan has a wait.
 
     This is A* over (cells, retired agents), ordered by cost, then by the number of waits. An agent
-    may retire at its goal, for nothing, and then stays; before that each of its steps costs one.
+    can retire at its goal at no cost and then stays there; each earlier step costs one.
     Return None if no plan exists.
     """
     board = read(grid)
@@ -47,38 +47,38 @@ def least_sum_of_costs(grid: Board) -> tuple[int, bool] | None:
     def bound(cells: Joint, retired: int) -> int:
         return sum(to_goal[i][cells[i]] for i in agents if not retired >> i & 1)
 
-    everyone = (1 << len(board.starts)) - 1
-    first = (board.starts, 0)
-    best = {first: (0, 0)}
-    queue = [(bound(*first), 0, 0, first)]
+    all_retired = (1 << len(board.starts)) - 1
+    start = (board.starts, 0)
+    best_values = {start: (0, 0)}
+    queue = [(bound(*start), 0, 0, start)]
     while queue:
         _, waits, cost, state = heapq.heappop(queue)
-        if (cost, waits) > best[state]:
+        if (cost, waits) > best_values[state]:
             continue
         cells, retired = state
-        if retired == everyone:
+        if retired == all_retired:
             return cost, waits > 0
         active = [i for i in agents if not retired >> i & 1]
-        following = [
+        successors = [
             ((cells, retired | 1 << i), (cost, waits)) for i in active if cells[i] == board.goals[i]
         ]
         allowed = [[cells[i]] if retired >> i & 1 else choices[cells[i]] for i in agents]
         for moved in _joint_moves(cells, allowed):
-            still = sum(moved[i] == cells[i] for i in active)
-            following.append(((moved, retired), (cost + len(active), waits + still)))
-        for successor, value in following:
-            if successor not in best or value < best[successor]:
-                best[successor] = value
+            stationary = sum(moved[i] == cells[i] for i in active)
+            successors.append(((moved, retired), (cost + len(active), waits + stationary)))
+        for successor, value in successors:
+            if successor not in best_values or value < best_values[successor]:
+                best_values[successor] = value
                 total = value[0] + bound(*successor)
                 heapq.heappush(queue, (total, value[1], value[0], successor))
     return None
 
 
 def arrival_times(grid: Board, last: int) -> set[tuple[int, ...]]:
-    """List the arrivals of all agents that plans of at most `last` steps have.
+    """Return all vectors of arrival times of plans with at most `last` steps.
 
-    This is a breadth-first search over (cells, times at which agents retired). An agent that
-    stands at its goal may retire, and then stays.
+    This is a breadth-first search over (cells, retirement times). An agent at its goal can retire
+    and then stays there.
     """
     board = read(grid)
     agents = range(len(board.starts))
@@ -104,7 +104,7 @@ def arrival_times(grid: Board, last: int) -> set[tuple[int, ...]]:
 
 
 def _joint_moves(cells: Joint, choices: Sequence[Sequence[GridCell]]) -> Iterator[Joint]:
-    """Yield every way to choose one of its cells for each agent without a conflict."""
+    """Yield every conflict-free choice of one cell per agent."""
 
     def extend(moved: Joint) -> Iterator[Joint]:
         i = len(moved)

@@ -1,4 +1,4 @@
-"""The truth about a board by all oracles together, and what is wrong with an answer."""
+"""Judge a board by all oracles together, and find mistakes in a solver's answer."""
 
 import math
 import multiprocessing
@@ -14,14 +14,15 @@ from benchmarks.oracles.solvability import solvable
 from benchmarks.oracles.walker import check, waits_before_arrival
 
 JUDGING_CONFLICTS = 200_000
-"""Conflicts after which `judge` gives up a formula: some seconds."""
+"""SAT conflicts after which `judge` gives up a formula, some seconds."""
 
 CBS_SECONDS = 1.0
 """Seconds after which `judge` stops CBS and relies on SAT for the sum of costs."""
 
-# Joint searches take milliseconds below this limit, and a few seconds without a plan.
-_FEW_JOINT_CELLS = 1_000
-_SEARCHED_JOINT_CELLS = 20_000
+# Joint searches take milliseconds below the first limit. The second, for boards that seem
+# unsolvable, allows a few seconds.
+_MAX_JOINT_CELLS = 1_000
+_MAX_BLOCKED_JOINT_CELLS = 20_000
 
 
 class OracleError(AssertionError):
@@ -30,14 +31,14 @@ class OracleError(AssertionError):
 
 @dataclass(frozen=True)
 class Truth:
-    """The oracles' verdict on a board. None: it is unsolvable, or no oracle could decide."""
+    """The oracles' verdict on a board; a field is None if unsolvable or undecided."""
 
     solvable: bool
     sum_of_costs: int | None = None
     makespan: int | None = None
     needs_wait: bool | None = None
     undecided: tuple[str, ...] = ()  # the fields above that no oracle could decide
-    cbs_gave_up: bool = False  # the sum of costs then has one proof, by SAT, instead of two
+    cbs_gave_up: bool = False  # the sum of costs then has only one proof, by SAT
 
 
 @dataclass(frozen=True)
@@ -53,19 +54,19 @@ class SolverAnswer:
 
 
 def judge(grid: Board) -> Truth:
-    """Ask every oracle for which the board is not too large, and compare what they say.
+    """Ask every oracle that can handle the board's size, and compare their answers.
 
     Raises:
-        OracleError: They contradict each other.
+        OracleError: Two oracles contradict each other.
     """
     can_be_solved = solvable(grid)
     board = read(grid)
     joint_cells = math.perm(len(board.free), len(board.starts))
-    blocked = not can_be_solved and sum_of_distances(grid) is not None
-    small = joint_cells <= (_SEARCHED_JOINT_CELLS if blocked else _FEW_JOINT_CELLS)
-    searched = least_makespan(grid) if small else None
+    blocked_by_agents = not can_be_solved and sum_of_distances(grid) is not None
+    small = joint_cells <= (_MAX_BLOCKED_JOINT_CELLS if blocked_by_agents else _MAX_JOINT_CELLS)
+    searched_makespan = least_makespan(grid) if small else None
     if small:
-        _agree(grid, "solvability", can_be_solved, searched is not None)
+        _require_equal(grid, "solvability", can_be_solved, searched_makespan is not None)
     if not can_be_solved:
         return Truth(solvable=False)
     undecided = []
@@ -81,29 +82,29 @@ def judge(grid: Board) -> Truth:
     _check_witnesses(grid, makespan, cost)
     if small:
         if makespan is not None:
-            _agree(grid, "makespan", makespan.value, searched)
+            _require_equal(grid, "makespan", makespan.value, searched_makespan)
         if cost is not None:
             optimum = least_sum_of_costs(grid)
-            _agree(grid, "sum_of_costs, needs_wait", (cost.value, cost.needs_wait), optimum)
-    by_cbs = cbs_sum_of_costs(grid, CBS_SECONDS)
-    if by_cbs is not None and cost is not None:
-        _agree(grid, "sum_of_costs", by_cbs, cost.value)
-    if by_cbs is not None and cost is None:
+            _require_equal(grid, "sum_of_costs, needs_wait", (cost.value, cost.needs_wait), optimum)
+    cbs_cost = cbs_sum_of_costs(grid, CBS_SECONDS)
+    if cbs_cost is not None and cost is not None:
+        _require_equal(grid, "sum_of_costs", cbs_cost, cost.value)
+    if cbs_cost is not None and cost is None:
         undecided.remove("sum_of_costs")
     return Truth(
         solvable=True,
-        sum_of_costs=by_cbs if cost is None else cost.value,
+        sum_of_costs=cbs_cost if cost is None else cost.value,
         makespan=None if makespan is None else makespan.value,
         needs_wait=None if cost is None else cost.needs_wait,
         undecided=tuple(undecided),
-        cbs_gave_up=by_cbs is None,
+        cbs_gave_up=cbs_cost is None,
     )
 
 
 def judge_all(grids: Sequence[list[str]], workers: int = 2) -> Iterator[Truth]:
-    """Judge many boards in their order, in separate processes.
+    """Judge many boards in separate processes; yield the verdicts in order.
 
-    The work begins at once; the iterator waits for the answers one by one.
+    The work starts immediately, before the first verdict is read.
     """
     pool = judging_pool(workers)
     truths = pool.map(judge, grids, chunksize=8)
@@ -112,15 +113,15 @@ def judge_all(grids: Sequence[list[str]], workers: int = 2) -> Iterator[Truth]:
 
 
 def judging_pool(workers: int) -> ProcessPoolExecutor:
-    """Start a pool for `judge`.
+    """Start a process pool for `judge`.
 
-    Its processes are spawned: a process forked from one in which JAX runs its threads can hang.
+    Processes are spawned, because processes forked from one with JAX threads can hang.
     """
     return ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"))
 
 
 def mistakes(grid: Board, truth: Truth, answer: SolverAnswer) -> list[str]:
-    """List what is wrong in an answer; UNKNOWN is never wrong, and undecided fields are skipped."""
+    """List the mistakes of an answer; UNKNOWN is never wrong, and undecided fields are skipped."""
     if answer.status == "UNKNOWN":
         return []
     if answer.status == "UNSOLVABLE":
@@ -142,30 +143,30 @@ def mistakes(grid: Board, truth: Truth, answer: SolverAnswer) -> list[str]:
 
 
 def kind_of_board(grid: Board, truth: Truth) -> str:
-    """Say in words what makes a board interesting; tests require that every kind occurs."""
-    alone = sum_of_distances(grid)
-    if alone is None:
+    """Return the kind of a board in words; tests require that every kind occurs."""
+    distance_sum = sum_of_distances(grid)
+    if distance_sum is None:
         return "disconnected"
     if not truth.solvable:
         return "blocked by each other"
     if truth.sum_of_costs is None:
         return "undecided"
-    return f"needs_wait={truth.needs_wait}, excess {min(truth.sum_of_costs - alone, 2)}"
+    return f"needs_wait={truth.needs_wait}, excess {min(truth.sum_of_costs - distance_sum, 2)}"
 
 
 def _check_witnesses(grid: Board, makespan: SatOptimum | None, cost: SatOptimum | None) -> None:
     if makespan is not None:
         verdict = check(grid, makespan.plan)
         attained = (verdict.failure, verdict.makespan)
-        _agree(grid, "makespan of the plan", attained, (None, makespan.value))
+        _require_equal(grid, "makespan of the plan", attained, (None, makespan.value))
     if cost is not None:
         verdict = check(grid, cost.plan)
         attained = (verdict.failure, verdict.sum_of_costs)
-        _agree(grid, "sum of costs of the plan", attained, (None, cost.value))
+        _require_equal(grid, "sum of costs of the plan", attained, (None, cost.value))
         waits = waits_before_arrival(grid, cost.plan) > 0
-        _agree(grid, "waits of the plan", waits, cost.needs_wait)
+        _require_equal(grid, "waits of the plan", waits, cost.needs_wait)
 
 
-def _agree(grid: Board, label: str, first: object, second: object) -> None:
+def _require_equal(grid: Board, label: str, first: object, second: object) -> None:
     if first != second:
         raise OracleError(f"{label}: {first} against {second} on {grid}")

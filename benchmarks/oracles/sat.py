@@ -1,13 +1,12 @@
-"""Both optima by satisfiability: time-expanded formulas, solved by python-sat.
+"""Optimal makespan and sum of costs by SAT: time-expanded formulas, solved by python-sat.
 
-For each agent, time and cell a variable says that the agent is there. For each variable a clause of
-the agent's walk says "then it is at one of these cells next". All other clauses on cells are
-negative, so a model may say too much about where an agent is, never too little: any walk that
-follows the variables from the start keeps them all. Walks are read from the model and left for the
-caller to check with `walker.check`.
+A variable per agent, time and cell means that the agent is there. For each variable, a clause of
+the agent's walk requires one of the adjacent cells at the next time. All other clauses on cells are
+negative. A model may therefore place an agent in several cells at once, but every walk that follows
+true variables from the start satisfies all clauses. Callers check the walks with `walker.check`.
 
-The sum of costs is encoded as in MDD-SAT (Surynek, Felner, Stern and Boyarski 2016): agent i, whose
-individual distance is d_i, costs more than d_i + s if and only if it is not settled at that time.
+The sum of costs is encoded as in MDD-SAT (Surynek, Felner, Stern and Boyarski 2016): agent i with
+the individual distance d_i costs more than d_i + s if and only if it is not settled at that time.
 """
 
 import itertools
@@ -20,25 +19,25 @@ from benchmarks.oracles.boards import (
     Board,
     GridBoard,
     GridCell,
-    distances_alone,
     distances_to,
     neighbours,
     read,
+    solo_distances,
 )
 
 SOLVER = "glucose4"
 CONFLICTS = 2_000_000
-"""Conflicts after which a formula is given up; unlike seconds, they are the same everywhere."""
+"""Conflicts after which a formula is given up; unlike seconds, independent of the machine."""
 
-LONGEST = 400
-"""Steps beyond which neither search looks."""
+MAX_STEPS = 400
+"""Maximum number of steps of a plan."""
 
 Plan = list[list[int]]
 _Clauses = list[list[int]]
 
 
 class GaveUpError(RuntimeError):
-    """The search spent its budget, which says nothing about the board."""
+    """The search exhausted its budget, which says nothing about the board."""
 
 
 @dataclass(frozen=True)
@@ -51,9 +50,9 @@ class SatOptimum:
 
 
 def sat_makespan(
-    grid: Board, limit: int = LONGEST, conflicts: int = CONFLICTS
+    grid: Board, limit: int = MAX_STEPS, conflicts: int = CONFLICTS
 ) -> SatOptimum | None:
-    """Compute the least makespan: the first satisfiable horizon, from the longest distance on.
+    """Compute the optimal makespan: the first satisfiable horizon from the longest distance on.
 
     The board must be solvable. Return None if no plan of at most `limit` steps exists.
 
@@ -61,11 +60,11 @@ def sat_makespan(
         GaveUpError: One of the formulas took more conflicts than allowed.
     """
     board = read(grid)
-    alone = distances_alone(board)
-    if alone is None:
+    distances = solo_distances(board)
+    if distances is None:
         return None
-    for horizon in range(max(alone), limit + 1):
-        formula = _Formula(board, [horizon] * len(alone))
+    for horizon in range(max(distances), limit + 1):
+        formula = _Formula(board, [horizon] * len(distances))
         with Solver(name=SOLVER, bootstrap_with=formula.clauses) as solver:
             if _satisfiable(solver, [], conflicts):
                 return SatOptimum(horizon, formula.plan(solver.get_model()))
@@ -73,9 +72,9 @@ def sat_makespan(
 
 
 def sat_sum_of_costs(
-    grid: Board, limit: int = LONGEST, conflicts: int = CONFLICTS
+    grid: Board, limit: int = MAX_STEPS, conflicts: int = CONFLICTS
 ) -> SatOptimum | None:
-    """Compute the least sum of costs, and whether every plan that attains it has a wait.
+    """Compute the optimal sum of costs, and whether every optimal plan has a wait.
 
     Only waits before an agent's last arrival count. The board must be solvable. Return None if no
     plan with a sum of costs of at most `limit` exists.
@@ -84,19 +83,19 @@ def sat_sum_of_costs(
         GaveUpError: One of the formulas took more conflicts than allowed.
     """
     board = read(grid)
-    alone = distances_alone(board)
-    if alone is None:
+    distances = solo_distances(board)
+    if distances is None:
         return None
-    for excess in range(limit - sum(alone) + 1):
-        formula = _Formula(board, [n + excess for n in alone])
-        waits = formula.bound_costs(alone, excess)
+    for excess in range(limit - sum(distances) + 1):
+        formula = _Formula(board, [n + excess for n in distances])
+        waits = formula.bound_costs(distances, excess)
         with Solver(name=SOLVER, bootstrap_with=formula.clauses) as solver:
             if _satisfiable(solver, [], conflicts):
                 plan = formula.plan(solver.get_model())
                 needs_wait = not _satisfiable(solver, [-waits], conflicts)
                 if not needs_wait:
                     plan = formula.plan(solver.get_model())
-                return SatOptimum(sum(alone) + excess, plan, needs_wait)
+                return SatOptimum(sum(distances) + excess, plan, needs_wait)
     return None
 
 
@@ -127,14 +126,14 @@ class _Formula:
         return self._variables
 
     def _cells(self, i: int) -> list[dict[GridCell, int]]:
-        """Make, for each time, a variable for each cell from which agent i can be in time."""
-        since = distances_to(self.board, self.board.starts[i])
-        until = distances_to(self.board, self.board.goals[i])
+        """Make a variable per time and per cell from which agent i can still arrive in time."""
+        from_start = distances_to(self.board, self.board.starts[i])
+        to_goal = distances_to(self.board, self.board.goals[i])
         return [
             {
                 cell: self.variable()
-                for cell in since
-                if since[cell] <= t and until[cell] <= max(0, self.lengths[i] - t)
+                for cell in from_start
+                if from_start[cell] <= t and to_goal[cell] <= max(0, self.lengths[i] - t)
             }
             for t in range(self.horizon + 1)
         ]
@@ -151,43 +150,48 @@ class _Formula:
 
     def _forbid_conflicts(self) -> None:
         for i, first in enumerate(self.at):
-            for two in self.at[:i]:
+            for second in self.at[:i]:
                 for t in range(self.horizon + 1):
-                    for cell in first[t].keys() & two[t].keys():
-                        self.clauses.append([-first[t][cell], -two[t][cell]])
+                    for cell in first[t].keys() & second[t].keys():
+                        self.clauses.append([-first[t][cell], -second[t][cell]])
                 for t in range(self.horizon):
-                    for u in first[t].keys() & two[t + 1].keys():
-                        for v in neighbours(self.board, u):
-                            if v in first[t + 1] and v in two[t]:
-                                moves = first[t][u], first[t + 1][v], two[t][v], two[t + 1][u]
+                    for cell_u in first[t].keys() & second[t + 1].keys():
+                        for cell_v in neighbours(self.board, cell_u):
+                            if cell_v in first[t + 1] and cell_v in second[t]:
+                                moves = (
+                                    first[t][cell_u],
+                                    first[t + 1][cell_v],
+                                    second[t][cell_v],
+                                    second[t + 1][cell_u],
+                                )
                                 self.clauses.append([-x for x in moves])
 
-    def bound_costs(self, alone: Sequence[int], excess: int) -> int:
-        """Bound the sum of costs by sum(alone) + excess; return the variable that allows waits."""
+    def bound_costs(self, distances: Sequence[int], excess: int) -> int:
+        """Bound the costs by sum(distances) + excess; return the variable that allows waits."""
         waits = self.variable()
         late = []
         for i, layers in enumerate(self.at):
             goal = self.board.goals[i]
-            # late[s]: the cost of agent i is above alone[i] + s.
-            mine = [self.variable() for _ in range(excess)]
-            late.append(mine)
-            self.clauses += [[-more, less] for less, more in itertools.pairwise(mine)]
-            for s, variable in enumerate(mine):
-                for cell, arrival in layers[alone[i] + s].items():
+            # late_variables[s]: the cost of agent i is above distances[i] + s.
+            late_variables = [self.variable() for _ in range(excess)]
+            late.append(late_variables)
+            self.clauses += [[-more, less] for less, more in itertools.pairwise(late_variables)]
+            for s, variable in enumerate(late_variables):
+                for cell, arrival in layers[distances[i] + s].items():
                     if cell != goal:
                         self.clauses.append([variable, -arrival])
             for t in range(self.lengths[i]):
                 for cell in layers[t].keys() & layers[t + 1].keys():
-                    still = [waits, -layers[t][cell], -layers[t + 1][cell]]
+                    wait_clause = [waits, -layers[t][cell], -layers[t + 1][cell]]
                     if cell != goal:
-                        self.clauses.append(still)
-                    elif alone[i] <= t:
-                        self.clauses.append([*still, -mine[t - alone[i]]])
+                        self.clauses.append(wait_clause)
+                    elif distances[i] <= t:
+                        self.clauses.append([*wait_clause, -late_variables[t - distances[i]]])
         self._at_most(late, excess)
         return waits
 
     def _at_most(self, counts: list[list[int]], bound: int) -> None:
-        """Let numbers, written as that many leading true variables, add up to `bound` at most."""
+        """Bound the sum of numbers in unary: a number is its count of leading true variables."""
         total = counts[0]
         for count in counts[1:]:
             merged = [self.variable() for _ in range(bound)]
@@ -213,8 +217,8 @@ class _Formula:
         actions = []
         for layer in layers[1:]:
             r, c = cell
-            reached = [cell, (r - 1, c), (r + 1, c), (r, c - 1), (r, c + 1)]
-            action = next(a for a, target in enumerate(reached) if layer.get(target) in true)
+            neighbourhood = [cell, (r - 1, c), (r + 1, c), (r, c - 1), (r, c + 1)]
+            action = next(a for a, target in enumerate(neighbourhood) if layer.get(target) in true)
             actions.append(action)
-            cell = reached[action]
+            cell = neighbourhood[action]
         return actions

@@ -1,4 +1,4 @@
-"""A plan walked step by step: its first failure, or its costs."""
+"""Execute a plan step by step and return its first failure or its costs."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from benchmarks.oracles.boards import MOVES, Board, read
 
 @dataclass(frozen=True)
 class PlanVerdict:
-    """The first failure of a plan, or its costs: the other fields are None."""
+    """The first failure of a plan or its costs; the other fields are None."""
 
     failure: str | None
     agent: int | None
@@ -17,7 +17,7 @@ class PlanVerdict:
 
 
 def check(grid: Board, plan: list[list[int]]) -> PlanVerdict:
-    """Walk a plan and name its first failure, or its costs."""
+    """Execute a plan; return its first failure or its costs."""
     board = read(grid)
     agents = range(len(board.starts))
     history = [list(board.starts)]
@@ -29,7 +29,7 @@ def check(grid: Board, plan: list[list[int]]) -> PlanVerdict:
             moved.append((cells[i][0] + dr, cells[i][1] + dc))
         inside = [0 <= r < board.size and 0 <= c < board.size for r, c in moved]
         pairs = [(i, j) for i in agents for j in agents if i < j]
-        broken = [
+        violations = [
             ("off_board", [i for i in agents if not inside[i]]),
             ("hole", [i for i in agents if inside[i] and moved[i] not in board.free]),
             ("vertex_conflict", [i for i, j in pairs if moved[i] == moved[j]]),
@@ -38,7 +38,7 @@ def check(grid: Board, plan: list[list[int]]) -> PlanVerdict:
                 [i for i, j in pairs if moved[i] == cells[j] and moved[j] == cells[i]],
             ),
         ]
-        for kind, involved in broken:
+        for kind, involved in violations:
             if involved:
                 return PlanVerdict(kind, min(involved), time, None, None)
         history.append(moved)

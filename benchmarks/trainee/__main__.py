@@ -17,11 +17,11 @@ from benchmarks.trainee.update import MODELS, Work, measure_update
 from jaxlake.command_line.arguments import number
 
 _DESCRIPTION = """\
-Time GRPO updates on this machine: of Qwen3's shapes with drawn weights, or beside TRL's.
+Time GRPO updates on this machine: with Qwen3's shapes and random weights, or next to TRL's.
 
 exit status: 0 measured, 1 an update failed, 2 wrong use
 """
-_SECONDS = 1.0  # of each repeat, at least
+_SECONDS = 1.0  # minimum duration of each repeat
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -45,11 +45,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         if args.json is not None:
             write_result(args.json, result)
         return 0
-    records = [_measured(name, args.json) for name in args.model]
+    records = [_measure_model(name, args.json) for name in args.model]
     return int(any("error" in record for record in records))
 
 
-def _measured(name: str, file: Path | None) -> dict[str, Any]:
+def _measure_model(name: str, file: Path | None) -> dict[str, Any]:
     """Measure the update of one model; print the result and put it into the file."""
     work = Work()
     record: dict[str, Any] = {"name": name, "work": dataclasses.asdict(work)}

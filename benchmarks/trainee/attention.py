@@ -1,4 +1,4 @@
-"""The attention kernel against blockwise attention in float32."""
+"""Measure the attention kernel and compare it with blockwise attention in float32."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from benchmarks.accelerators.measuring import seconds_of
+from benchmarks.accelerators.measuring import time_calls
 from training.policy.attention import shared_prompt_attention
 from training.policy.kernels import BLOCKWISE, TRITON, AttentionImplementation
 
@@ -17,7 +17,7 @@ CALLS = 9
 def measure_attention(
     prompt: int = 512, rows: int = 8, width: int = 2048, heads: int = 16, head_dim: int = 128
 ) -> dict[str, Any]:
-    """Compute attention and its gradients in bfloat16 by the kernel and block by block.
+    """Compute attention and its gradients in bfloat16 with the kernel and blockwise.
 
     Args:
         prompt: Tokens of the prompt that all rows share.
@@ -27,9 +27,9 @@ def measure_attention(
         head_dim: Size of a head, 64 or 128.
 
     Returns:
-        By implementation, the median `seconds` of a call, and `errors`: of the output and of the
-        gradients of queries, keys and values, the largest difference from float32 relative to the
-        largest value. Without a GPU, the kernel is interpreted.
+        Per implementation, the median `seconds` of a call and `errors`: the largest differences
+        from float32 relative to the largest value, for the output and the gradients of queries,
+        keys and values. Without a GPU, the kernel is interpreted.
     """
     rng = np.random.default_rng(0)
     segments = jnp.broadcast_to((jnp.arange(width) >= width // 3).astype(jnp.int32), (rows, width))
@@ -38,7 +38,7 @@ def measure_attention(
         jnp.asarray(rng.standard_normal((1, count, K, head_dim)), jnp.float32)
         for K in (heads, heads // 2, heads // 2)
     ]
-    slopes = jnp.asarray(rng.standard_normal((1, count, heads, head_dim)), jnp.float32)
+    cotangents = jnp.asarray(rng.standard_normal((1, count, heads, head_dim)), jnp.float32)
 
     def program(kind: str) -> Callable[..., Any]:
         attend = shared_prompt_attention(
@@ -50,7 +50,7 @@ def measure_attention(
 
         def loss(*tokens: jax.Array) -> Any:
             attended = attend(*tokens).astype(jnp.float32)
-            return jnp.sum(attended * slopes), attended
+            return jnp.sum(attended * cotangents), attended
 
         return jax.jit(jax.grad(loss, argnums=(0, 1, 2), has_aux=True))
 
@@ -66,6 +66,6 @@ def measure_attention(
             float(jnp.max(jnp.abs(result.astype(jnp.float32) - exact)) / jnp.max(jnp.abs(exact)))
             for result, exact in zip([attended, *gradients], expected, strict=True)
         ]
-        seconds = seconds_of(lambda call=compiled: call(*rounded), CALLS)  # type: ignore[misc]
+        seconds = time_calls(lambda call=compiled: call(*rounded), CALLS)  # type: ignore[misc]
         record[kind] = {"errors": errors, "seconds": float(np.median(seconds))}
     return record

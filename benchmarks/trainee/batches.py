@@ -1,4 +1,4 @@
-"""The update that both trainers take: a model folder and a rollout, in files that both read."""
+"""The input of both trainers: a model folder and rollouts, in files."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from training.sampling.sampler import Completion
 from training.schema import Grpo, RunConfig, load
 
 LENGTHS = ("plans", "limit")
-"""Answers up to four tokens longer or shorter than plans, or all as long as the token limit."""
+"""Lengths of answers: those of plans within four tokens, or all at the token limit."""
 
 
 @dataclass(frozen=True)
 class Update:
-    """What is learned in one update; log-probabilities are the policy's own, moved a little."""
+    """The data of one update; the log-probabilities are the policy's with small noise."""
 
     prompts: list[list[int]]
     completions: list[list[int]]
@@ -33,7 +33,7 @@ class Update:
     rewards: np.ndarray  # float32 (P, n)
 
     def rollout(self) -> Rollout:
-        """Return it as the trainer takes it."""
+        """Return the data as a `Rollout`."""
         pairs = zip(self.completions, self.sampler_logprobs, strict=True)
         answers = [Completion(tuple(ids), scores, truncated=False) for ids, scores in pairs]
         no_penalty = np.zeros_like(self.rewards)
@@ -47,7 +47,7 @@ class Update:
         return grpo.group_advantages(self.rewards, divide_by_std=settings.divide_by_std)
 
 
-def miniature(folder: Path) -> tuple[RunConfig, Policy, Any, list[tuple[list[int], int]]]:
+def make_miniature(folder: Path) -> tuple[RunConfig, Policy, Any, list[tuple[list[int], int]]]:
     """Create the miniature's policy in a new folder; return it with prompts and answer lengths."""
     config = load(ROOT / "configs/scratch.yaml")
     texts = texts_for_tokenizer(config)
@@ -59,8 +59,8 @@ def miniature(folder: Path) -> tuple[RunConfig, Policy, Any, list[tuple[list[int
     examples = []
     shares = {size: knobs.data_ratio for size, knobs in config.lake.initial.sizes.items()}
     for size in rng.choice(list(shares), config.grpo.prompts_per_update, p=list(shares.values())):
-        of_size = [board for board in boards if f" {size}x{size}" in board[0]]
-        prompt, answer = of_size[rng.integers(len(of_size))]
+        size_boards = [board for board in boards if f" {size}x{size}" in board[0]]
+        prompt, answer = size_boards[rng.integers(len(size_boards))]
         examples.append((policy.encode_prompt(prompt), len(policy.encode_answer(answer))))
     return config, policy, params, examples
 
@@ -83,7 +83,7 @@ def draw_answers(
 
 def write_case(folder: Path) -> tuple[RunConfig, dict[str, int]]:
     """Write the model of configs/scratch.yaml and its updates; return counts of their contents."""
-    config, policy, params, boards = miniature(folder / "model")
+    config, policy, params, boards = make_miniature(folder / "model")
     rng = np.random.default_rng(3)
     counts: dict[str, int] = {}
     size = len(policy.tokenizer)
@@ -91,28 +91,30 @@ def write_case(folder: Path) -> tuple[RunConfig, dict[str, int]]:
         token_ids, rewards = draw_answers(config, [length for _, length in boards], lengths)
         prompts = [prompt for prompt, _ in boards]
         repeated = [prompt for prompt in prompts for _ in range(config.grpo.completions)]
-        # The tokenizer has fewer tokens than were asked for; PyTorch refuses others.
+        # The tokenizer has fewer tokens than configured, and PyTorch rejects larger ids.
         answers = [[token % size for token in tokens] for tokens in token_ids]
         pairs = list(zip(repeated, answers, strict=True))
         scores: list[np.ndarray] = []
-        for first in range(0, len(pairs), 32):  # as many as the memory of a small machine holds
+        for first in range(0, len(pairs), 32):  # small enough for the memory of a small machine
             sequences = [[*prompt, *answer] for prompt, answer in pairs[first : first + 32]]
             scores += policy.logprobs(params, sequences)
-        own = [row[len(prompt) :] for row, prompt in zip(scores, repeated, strict=True)]
-        sampler = [row + rng.normal(0, 0.05, len(row)).astype(np.float32) for row in own]
+        policy_logprobs = [row[len(prompt) :] for row, prompt in zip(scores, repeated, strict=True)]
+        sampler_logprobs = [
+            row + rng.normal(0, 0.05, len(row)).astype(np.float32) for row in policy_logprobs
+        ]
         factors = [
             np.exp(a - b).clip(max=config.grpo.importance_cap)
-            for a, b in zip(own, sampler, strict=True)
+            for a, b in zip(policy_logprobs, sampler_logprobs, strict=True)
         ]
         fields: dict[str, Any] = {
             "prompts": prompts,
             "completions": answers,
-            "sampler_logprobs": [row.tolist() for row in sampler],
+            "sampler_logprobs": [row.tolist() for row in sampler_logprobs],
             "importance": [row.tolist() for row in factors],
             "rewards": rewards.tolist(),
         }
         write_text_atomic(folder / f"{lengths}.json", json.dumps(fields))
-        counts[f"{lengths}_tokens"] = sum(map(len, own))
+        counts[f"{lengths}_tokens"] = sum(map(len, policy_logprobs))
         counts["rows"] = len(pairs)
         counts["longest"] = max(len(prompt) for prompt in repeated) + config.prompt.max_tokens
     return config, counts

@@ -1,4 +1,4 @@
-"""The trainer's update against TRL's: same model, rollout and cores, in turns."""
+"""Measure the trainer's update and TRL's in turns: same model, rollouts and cores."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from benchmarks.lake.protocol import Worker
 from benchmarks.trainee.batches import LENGTHS, write_case
 
 SIDES = {"ours": "benchmarks.trainee.own_update", "TRL": "benchmarks.trainee.trl_update"}
-# Each side as it is faster: large pages, which the Makefile asks for, slow PyTorch down.
-_MEMORY = {
+# Each side runs with its faster setting: large pages slow PyTorch down.
+_ENVIRONMENTS = {
     "ours": {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"},
     "TRL": {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=0"},
 }
-_CLOSEST = 1e-3  # relative difference that loss and gradient norm of the first updates may have
+_TOLERANCE = 1e-3  # maximum relative difference of loss and gradient norm of the first updates
 
 
 def measure_beside_trl(repeats: int, seconds: float) -> dict[str, Any]:
     """Measure both updates `repeats` times for at least `seconds`, in turns, on both rollouts.
 
     Raises:
-        WorkerError: A side has failed.
+        WorkerError: A side failed.
         ValueError: The first updates differ in loss or gradient norm.
     """
     load_before = os.getloadavg()[0]
@@ -38,11 +38,11 @@ def measure_beside_trl(repeats: int, seconds: float) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         config, counts = write_case(Path(folder))
         workers = {
-            side: stack.enter_context(Worker(Path(sys.executable), module, _MEMORY[side]))
+            side: stack.enter_context(Worker(Path(sys.executable), module, _ENVIRONMENTS[side]))
             for side, module in SIDES.items()
         }
         first = {side: worker.ask("prepare", folder=folder) for side, worker in workers.items()}
-        refuse_different_updates(first)
+        require_equal_updates(first)
         for _ in range(repeats):
             for lengths in LENGTHS:
                 for side, worker in workers.items():
@@ -56,7 +56,7 @@ def measure_beside_trl(repeats: int, seconds: float) -> dict[str, Any]:
         "load_after": os.getloadavg()[0],
         "python": platform.python_version(),
         **{name: version(name) for name in ("jax", "torch", "transformers", "trl")},
-        "environment": _MEMORY,
+        "environment": _ENVIRONMENTS,
         "micro_batch": config.grpo.micro_batch_size,
         **counts,
         "first_updates": first,
@@ -70,13 +70,13 @@ def measure_beside_trl(repeats: int, seconds: float) -> dict[str, Any]:
     }
 
 
-def refuse_different_updates(first: dict[str, dict[str, dict[str, float]]]) -> None:
-    """Raise a `ValueError` unless both sides' first updates are the same."""
+def require_equal_updates(first: dict[str, dict[str, dict[str, float]]]) -> None:
+    """Raise a `ValueError` if the first updates of both sides differ."""
     ours, theirs = first.values()
     for lengths, measured in ours.items():
         for name, value in measured.items():
             expected = theirs[lengths][name]
-            if not abs(value - expected) <= _CLOSEST * abs(expected):
+            if not abs(value - expected) <= _TOLERANCE * abs(expected):
                 raise ValueError(f"{lengths}: {name} is {value:g} here and {expected:g} in TRL")
 
 

@@ -1,4 +1,4 @@
-"""The trainer's own GRPO update, as a contestant: packing on the host included."""
+"""Worker that takes the trainer's GRPO update, packing on the host included."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from training.schema import load
 
 
 class OwnUpdate:
-    """Takes updates one after the other and waits for each."""
+    """Takes updates one at a time and waits for each."""
 
     def prepare(self, folder: str) -> dict[str, Any]:
         """Read the model and the updates, and compile; return loss and gradient norm of each."""

@@ -1,7 +1,4 @@
-"""TRL's GRPOTrainer on a given batch: its loss and its optimizer step.
-
-TRL, PyTorch and transformers are imported here and nowhere else in the benchmarks.
-"""
+"""TRL's GRPOTrainer on a given batch: its loss and its optimizer step."""
 
 from __future__ import annotations
 
@@ -34,11 +31,11 @@ def make_trainer(
     limit: int,
     rows: int,
     micro_batch: int,
-) -> Any:  # a GRPOTrainer, whose model and optimizer are there
-    """Make a trainer of the model in `folder`, with the options that `settings` stand for.
+) -> Any:  # a GRPOTrainer
+    """Make a trainer of the model in `folder` with TRL's equivalents of `settings`.
 
-    A step takes `rows` completions of at most `limit` tokens in micro-batches; nothing is
-    generated. The factor of the importance of trainer over engine comes with the batch.
+    A step takes `rows` completions of at most `limit` tokens in micro-batches. Nothing is
+    generated. The batch contains the importance ratio of trainer to engine.
     """
     options = GRPOConfig(
         output_dir=str(scratch),
@@ -56,7 +53,7 @@ def make_trainer(
         epsilon=settings.clip_low,
         epsilon_high=settings.clip_high,
         beta=settings.kl_coefficient,
-        use_bias_correction_kl=False,  # which multiplies k3 by the importance ratio
+        use_bias_correction_kl=False,  # true would multiply k3 by the importance ratio
         gradient_checkpointing=False,
         bf16=False,
         use_cpu=True,
@@ -71,7 +68,7 @@ def make_trainer(
         train_dataset=Dataset.from_list([{"prompt": "S"}] * rows),
         processing_class=tokenizer,
     )
-    trainer.use_vllm = True  # so that the loss is multiplied by the importance that comes with it
+    trainer.use_vllm = True  # makes the loss use the batch's importance ratio
     trainer.vllm_importance_sampling_correction = True
     trainer.current_gradient_accumulation_steps = rows // micro_batch
     trainer.model.train()
@@ -91,34 +88,36 @@ def trl_inputs(
 ) -> dict[str, torch.Tensor]:
     """Pad P prompts on the left and P * n completions on the right, as TRL does.
 
-    `learned` and `advantages` are (P, n); completions that are not learned from have an empty mask,
-    as truncated ones have in TRL. The others are float32 (tokens,) for each completion.
+    `learned` and `advantages` are (P, n). Completions that are not learned have an empty mask, like
+    truncated ones in TRL. The other arguments are float32 (tokens,) per completion.
     """
     per_prompt = learned.shape[1]
     rows = len(completions)
-    head, tail = max(map(len, prompts)), max(map(len, completions))
-    ids = np.full((rows, head + tail), pad_id, np.int64)
-    mask = np.zeros((rows, head + tail), np.int64)
-    values = {name: np.zeros((rows, tail), np.float32) for name in ("old", "reference")}
-    factors = np.ones((rows, tail), np.float32)
+    prompt_length, completion_length = max(map(len, prompts)), max(map(len, completions))
+    ids = np.full((rows, prompt_length + completion_length), pad_id, np.int64)
+    mask = np.zeros((rows, prompt_length + completion_length), np.int64)
+    values = {
+        name: np.zeros((rows, completion_length), np.float32) for name in ("old", "reference")
+    }
+    factors = np.ones((rows, completion_length), np.float32)
     for row, tokens in enumerate(completions):
         prompt = prompts[row // per_prompt]
-        span = slice(head - len(prompt), head + len(tokens))
+        span = slice(prompt_length - len(prompt), prompt_length + len(tokens))
         ids[row, span] = [*prompt, *tokens]
         mask[row, span] = 1
         factors[row, : len(tokens)] = importance[row]
         for name, logprobs in (("old", old), ("reference", reference)):
             if logprobs is not None:
                 values[name][row, : len(tokens)] = logprobs[row]
-    mask[~learned.reshape(-1), head:] = 0
+    mask[~learned.reshape(-1), prompt_length:] = 0
     inputs = {
-        "prompt_ids": ids[:, :head],
-        "prompt_mask": mask[:, :head],
-        "completion_ids": ids[:, head:],
-        "completion_mask": mask[:, head:],
+        "prompt_ids": ids[:, :prompt_length],
+        "prompt_mask": mask[:, :prompt_length],
+        "completion_ids": ids[:, prompt_length:],
+        "completion_mask": mask[:, prompt_length:],
         "advantages": np.float32(advantages).reshape(-1),
         "importance_sampling_ratio": factors,
-        "num_items_in_batch": np.float32(mask[:, head:].sum()),
+        "num_items_in_batch": np.float32(mask[:, prompt_length:].sum()),
     }
     if old is not None:
         inputs["old_per_token_logps"] = values["old"]
@@ -127,7 +126,7 @@ def trl_inputs(
     return {name: torch.tensor(array) for name, array in inputs.items()}
 
 
-def micro_batches_of(inputs: dict[str, Any], size: int) -> list[dict[str, Any]]:
+def split_micro_batches(inputs: dict[str, Any], size: int) -> list[dict[str, Any]]:
     """Split a batch along its rows; scalars are part of every split."""
     rows = len(inputs["advantages"])
     return [

@@ -1,4 +1,4 @@
-"""TRL's GRPO update in PyTorch, as a contestant: compute_loss, backward and optimizer step."""
+"""Worker that takes TRL's GRPO update in PyTorch: loss, backward and optimizer step."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import torch
 
 from benchmarks.lake.protocol import ROOT, repeat, serve
 from benchmarks.trainee.batches import LENGTHS, read_update
-from benchmarks.trainee.trl_trainer import make_trainer, micro_batches_of, trl_inputs
+from benchmarks.trainee.trl_trainer import make_trainer, split_micro_batches, trl_inputs
 from training.policy.tokenizer import load_tokenizer
 from training.schema import load
 
 
 class TrlUpdate:
-    """Takes updates on batches that are padded and cut into micro-batches beforehand."""
+    """Takes updates on batches that are padded and split into micro-batches beforehand."""
 
     def prepare(self, folder: str) -> dict[str, Any]:
         """Make the trainers and take an update with each; return its loss and gradient norm."""
@@ -50,7 +50,7 @@ class TrlUpdate:
             )
             trainer.create_optimizer()
             self._trainers[lengths] = trainer
-            self._parts[lengths] = micro_batches_of(inputs, size)
+            self._parts[lengths] = split_micro_batches(inputs, size)
         return {length: self._update(length) for length in LENGTHS}
 
     def measure(self, lengths: str, seconds: float) -> dict[str, Any]:

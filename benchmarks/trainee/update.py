@@ -1,4 +1,4 @@
-"""The GRPO update of a Qwen3 model on this machine's devices, with drawn weights and tokens."""
+"""Measure the GRPO update of a Qwen3 model with random weights and tokens on this machine."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from benchmarks.accelerators.measuring import kernels_of, seconds_of
+from benchmarks.accelerators.measuring import profile_kernels, time_calls
 from training.learner.flops import update_flops
 from training.learner.grpo import GrpoBatch
 from training.learner.grpo_step import compiled_step, grpo_optimizer
@@ -30,7 +30,7 @@ MODELS = {
     "4B": DecoderConfig(151_936, 2560, 9728, 36, 32, 8, tie_word_embeddings=True),
 }
 UPDATES = 5
-"""Timed updates after the first one; the median counts."""
+"""Number of timed updates after the first one; the result is their median."""
 
 
 @dataclass(frozen=True)
@@ -47,9 +47,9 @@ def measure_update(shape: DecoderConfig, work: Work, updates: int = UPDATES) -> 
     """Compile an update in bfloat16 for JAX's default device and time it.
 
     Returns:
-        `device`, its kind; `compile_seconds`; the median `seconds` of the updates; `mfu`, where the
-        device's peak is known; `peak_bytes` of its memory, 0 where it does not say; `loss` and
-        `grad_norm` of the last update; and the fields of `kernels_of`.
+        `device`, its kind; `compile_seconds`; the median `seconds` of the updates; `mfu`, if the
+        device's peak is known; `peak_bytes` of its memory, 0 if unknown; `loss` and `grad_norm` of
+        the last update; and the fields of `profile_kernels`.
     """
     device, dtype = jax.devices()[0], jnp.bfloat16
     attention = select_attention(
@@ -66,11 +66,11 @@ def measure_update(shape: DecoderConfig, work: Work, updates: int = UPDATES) -> 
     settings = Grpo()
     step = compiled_step(graphdef, settings, None, 1.0, 100)
     states = [initial_state(params, grpo_optimizer(settings, 100))]
-    batch = jax.device_put(_drawn_batch(shape.vocab_size, work))
+    batch = jax.device_put(_draw_batch(shape.vocab_size, work))
     del model, params
-    began = time.perf_counter()
+    start = time.perf_counter()
     compiled = step.lower(states[0], batch).compile()
-    compile_seconds = time.perf_counter() - began
+    compile_seconds = time.perf_counter() - start
 
     def update() -> Any:
         state, metrics = compiled(states.pop(), batch)
@@ -78,7 +78,7 @@ def measure_update(shape: DecoderConfig, work: Work, updates: int = UPDATES) -> 
         return metrics
 
     update()
-    seconds = statistics.median(seconds_of(update, updates))
+    seconds = statistics.median(time_calls(update, updates))
     metrics = jax.device_get(update())
     record: dict[str, Any] = {
         "device": device.device_kind,
@@ -87,7 +87,7 @@ def measure_update(shape: DecoderConfig, work: Work, updates: int = UPDATES) -> 
         "peak_bytes": int((device.memory_stats() or {}).get("peak_bytes_in_use", 0)),
         "loss": float(metrics["loss"]),
         "grad_norm": float(metrics["grad_norm"]),
-        **kernels_of(update),
+        **profile_kernels(update),
     }
     if (peak := peak_tflops(device, "bfloat16")) is not None:
         answers = [[float(work.width)] * work.rows] * work.micro_batches
@@ -96,30 +96,30 @@ def measure_update(shape: DecoderConfig, work: Work, updates: int = UPDATES) -> 
     return record
 
 
-def _drawn_batch(vocabulary: int, work: Work) -> GrpoBatch:
-    """Draw tokens and advantages of answers that have the full length."""
+def _draw_batch(vocabulary: int, work: Work) -> GrpoBatch:
+    """Draw tokens and advantages of answers with the full length."""
     rng = np.random.default_rng(0)
-    lead = (work.micro_batches, 1)
-    rows = (*lead, work.rows, work.width)
+    leading_axes = (work.micro_batches, 1)
+    rows = (*leading_axes, work.rows, work.width)
 
     def tokens(*shape: int) -> np.ndarray:
-        return rng.integers(0, vocabulary, (*lead, *shape), dtype=np.int32)
+        return rng.integers(0, vocabulary, (*leading_axes, *shape), dtype=np.int32)
 
-    even = np.full(rows, -math.log(vocabulary), np.float32)
+    uniform_logprobs = np.full(rows, -math.log(vocabulary), np.float32)
     answers = np.broadcast_to(np.arange(work.rows, dtype=np.int32)[:, None], rows)
     positions = work.prompt + np.arange(work.width, dtype=np.int32)
     return GrpoBatch(
         groups=PackedGroups(
             prompt_ids=tokens(1, work.prompt),
-            prompt_mask=np.ones((*lead, 1, work.prompt), bool),
-            row_prompts=np.zeros((*lead, work.rows), np.int32),
+            prompt_mask=np.ones((*leading_axes, 1, work.prompt), bool),
+            row_prompts=np.zeros((*leading_axes, work.rows), np.int32),
             input_ids=tokens(work.rows, work.width),
             target_ids=tokens(work.rows, work.width),
             positions=np.broadcast_to(positions, rows),
             completions=answers,
         ),
-        sampler_logprobs=even,
-        old_logprobs=even,
+        sampler_logprobs=uniform_logprobs,
+        old_logprobs=uniform_logprobs,
         advantages=rng.standard_normal(rows).astype(np.float32),
         copies=np.ones(rows, np.float32),
     )

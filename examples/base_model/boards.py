@@ -21,7 +21,7 @@ HELD_OUT_CANDIDATES = 500
 
 
 class HeldOut(NamedTuple):
-    """Boards, and the rows of each cell of size, holes and need of a wait: `5x5_hr0.2_wait`."""
+    """Boards, and their row numbers by size, hole ratio and need of a wait: `5x5_hr0.2_wait`."""
 
     boards: InstanceSet
     cells: dict[str, np.ndarray]
@@ -42,18 +42,18 @@ def draw_held_out(recipe: Recipe, per_cell: int) -> HeldOut:
     needs_wait = np.asarray(boards.solutions.needs_wait)
     cells = {
         f"{size}x{size}_hr{holes:g}_{'wait' if waits else 'go'}": np.flatnonzero(
-            (kind_of_board == number) & (needs_wait == waits)
+            (kind_of_board == kind_index) & (needs_wait == waits)
         )
-        for number, (size, holes) in enumerate(kinds)
+        for kind_index, (size, holes) in enumerate(kinds)
         for waits in (False, True)
     }
     return HeldOut(boards, {name: rows for name, rows in cells.items() if len(rows)})
 
 
 def draw_plans(recipe: Recipe, held_out: HeldOut) -> list[tuple[str, str]]:
-    """Draw boards that are not held out, and pair each one's prompt with its optimal plan.
+    """Draw boards that are not held out; return pairs of a prompt and an optimal plan.
 
-    Kinds of boards that run out are fewer than their share.
+    A kind with too few boards gets fewer than its share.
     """
     lake = recipe.boards
     boards, _ = draw_boards(
@@ -69,21 +69,21 @@ def draw_plans(recipe: Recipe, held_out: HeldOut) -> list[tuple[str, str]]:
         seen=DigestSet(held_out.boards.instances),
     )
     return [
-        (render(board, "compact"), _answer(board, plan, steps=lake.steps))
+        (render(board, "compact"), _format_answer(board, plan, steps=lake.steps))
         for board, plan in zip(boards, boards.solutions.plan, strict=True)
     ]
 
 
-def _answer(board: Instance, plan: np.ndarray, *, steps: bool) -> str:
+def _format_answer(board: Instance, plan: np.ndarray, *, steps: bool) -> str:
     lines = target(plan)
     return f"{write_steps(np.asarray(board.starts), plan)}\n{lines}" if steps else lines
 
 
 def write_steps(starts: np.ndarray, plan: np.ndarray) -> str:
-    """Write where the agents are before each step of a plan and after the last, line by line.
+    """Return the agents' cells before each step of a plan and after the last, one line per step.
 
-    A cell is a letter for its row and a digit for its column, and so one token of a tokenizer that
-    is trained on such lines: `a0 c2` for agent 0 at (0, 0) and agent 1 at (2, 2).
+    A cell is a letter for its row and a digit for its column: `a0 c2` is agent 0 at (0, 0) and
+    agent 1 at (2, 2). A tokenizer trained on such lines gives each cell one token.
 
     Args:
         starts: The agents' first cells, int (K, 2).

@@ -6,8 +6,8 @@ In each update, simulated learners train for all their stages. After every stage
 `grpo.completions` designs for the compact context of each learner. Every design is played to the
 end of the run with the learner's own random numbers and with `rule` as the designer of the later
 stages. Its reward is the final valid rate, in points. The first design leads to the next stage.
-An optimizer step follows the designs of all stages and imitates plans of solved boards, which keeps
-the policy's plans. The same command resumes an interrupted training.
+One optimizer step uses the designs of all stages. It also imitates plans of solved boards, so that
+the policy does not forget how to plan. The same command resumes an interrupted training.
 """
 
 import argparse
@@ -51,19 +51,19 @@ from training.sampling.sampler import Completion, Sampler, SamplingRequest, Toke
 from training.schema import RunConfig, load, load_as
 
 DESIGNS = STAGES - 1
-"""Designs of a simulated run."""
+"""Number of designs in a simulated run."""
 LAKES = tuple((SIZES[groups], steps) for groups in (4, 2, 4) for steps in (3, 6))
-"""Sizes and edit steps of the updates in turn; configs/study_transfer.yaml has 6 edit steps."""
+"""Map sizes and edit steps; the updates cycle through them."""
 HELD_OUT, EVALUATE_EVERY = 64, 10
-"""Learners that measure the progress, and the updates between two measurements."""
+"""Number of held-out learners, and of updates between two evaluations."""
 
 
 @dataclass(frozen=True)
 class Replay:
-    """Engineer that gives recorded answers in the first stages, and then asks another engineer."""
+    """Engineer that gives recorded answers in the first stages, then asks another engineer."""
 
     texts: Sequence[str]
-    rest: Engineer
+    successor: Engineer
     contexts: list[str] = field(default_factory=list)  # the first prompt of each stage
     name: str = "replay"
 
@@ -73,7 +73,7 @@ class Replay:
             self.contexts.append(task.context.text)
         stage = len(self.contexts)
         recorded = stage <= len(self.texts)
-        return Proposal(self.texts[stage - 1], 0.0) if recorded else self.rest.propose(task)
+        return Proposal(self.texts[stage - 1], 0.0) if recorded else self.successor.propose(task)
 
 
 def play_on(
@@ -129,35 +129,35 @@ def roll_out(
         designs = [completion for group in sampler.sample(request) for completion in group]
         answers = [run.policy.decode(completion.token_ids) for completion in designs]
         branches = list(zip(rows, answers, strict=True))
-        distinct = {branch: place for place, branch in enumerate(dict.fromkeys(branches))}
-        final, after = play_on(
-            [[*texts[row], answer] for row, answer in distinct],
-            select_learners(learners, [row for row, _ in distinct]),
+        branch_indices = {branch: index for index, branch in enumerate(dict.fromkeys(branches))}
+        final, next_contexts = play_on(
+            [[*texts[row], answer] for row, answer in branch_indices],
+            select_learners(learners, [row for row, _ in branch_indices]),
             domain,
         )
-        places = [distinct[branch] for branch in branches]
+        indices = [branch_indices[branch] for branch in branches]
         prompts += request.prompts
         completions += designs
-        rewards.append(final[places].reshape(count, n))
+        rewards.append(final[indices].reshape(count, n))
         texts = [[*past, answer] for past, answer in zip(texts, answers[::n], strict=True)]
-        contexts = [after[place] for place in places[::n]]
+        contexts = [next_contexts[index] for index in indices[::n]]
     return prompts, completions, np.concatenate(rewards).astype(np.float32)
 
 
-def learners_of(run: ActiveRun, update: int, count: int) -> tuple[Learners, Domain]:
-    """Return new learners for an update, and their lake."""
+def draw_update_learners(run: ActiveRun, update: int, count: int) -> tuple[Learners, Domain]:
+    """Draw the learners of an update; return them and their domain."""
     sizes, edit_steps = LAKES[update % len(LAKES)]
     change = {"sizes": sizes, "edit_steps": edit_steps}
     domain = lake_domain(run.config.lake.bounds.model_copy(update=change), acceptance=None)
     return draw_learners(Prior(), domain, count, STAGES, (run.config.seed, update)), domain
 
 
-def held_out_rates(run: ActiveRun, sampler: Sampler) -> dict[str, float]:
+def evaluate_held_out(run: ActiveRun, sampler: Sampler) -> dict[str, float]:
     """Return the final valid rates of greedy designs and of `rule` on 4 groups, in points."""
-    learners, domain = learners_of(run, len(LAKES) * 10**6, HELD_OUT)
-    *_, greedy = roll_out(run, sampler, learners, domain, n=1, temperature=0.0, update=0)
-    rule = play_on([[]] * HELD_OUT, learners, domain)[0]
-    return {"greedy": greedy[-HELD_OUT:].mean(), "rule": rule.mean()}
+    learners, domain = draw_update_learners(run, len(LAKES) * 10**6, HELD_OUT)
+    *_, greedy_rates = roll_out(run, sampler, learners, domain, n=1, temperature=0.0, update=0)
+    rule_rates = play_on([[]] * HELD_OUT, learners, domain)[0]
+    return {"greedy": greedy_rates[-HELD_OUT:].mean(), "rule": rule_rates.mean()}
 
 
 def train(config: RunConfig, path: Path) -> Path:
@@ -180,7 +180,7 @@ def train(config: RunConfig, path: Path) -> Path:
                 last = update == config.updates_per_stage
                 if last or update % EVALUATE_EVERY == 0:
                     checkpoints.save(state, RunProgress("train", 1, update, update))
-                    record |= held_out_rates(run, sampler)
+                    record |= evaluate_held_out(run, sampler)
                 if not last:
                     state, metrics = _take_update(run, sampler, state, plans, update)
                     record |= metrics
@@ -192,24 +192,31 @@ def train(config: RunConfig, path: Path) -> Path:
 def _take_update(
     run: ActiveRun, sampler: Sampler, state: Any, plans: Sequence[Any], update: int
 ) -> tuple[Any, dict[str, Any]]:
-    began, config, grpo = time.process_time(), run.config, run.config.grpo
+    start_time, config, grpo = time.process_time(), run.config, run.config.grpo
     rehearsal, temperature = config.rehearsal, config.sampling.temperature
-    learners, domain = learners_of(run, update, grpo.prompts_per_update // DESIGNS)
+    learners, domain = draw_update_learners(run, update, grpo.prompts_per_update // DESIGNS)
     prompts, completions, rewards = roll_out(
         run, sampler, learners, domain, n=grpo.completions, temperature=temperature, update=update
     )
-    parts, width = config.micro_batches, config.engineer.max_tokens
+    micro_batches, width = config.micro_batches, config.engineer.max_tokens
     batch = make_grpo_batch(
-        run, state.params, prompts, completions, rewards, width=width, bundles=parts, minibatches=1
+        run,
+        state.params,
+        prompts,
+        completions,
+        rewards,
+        width=width,
+        bundles=micro_batches,
+        minibatches=1,
     )
     rng = np.random.default_rng([config.seed, update])
     rows = rng.choice(len(plans), rehearsal.contexts if rehearsal else 1, replace=False)
     length = max(len(prompt) + len(answer) for prompt, answer in plans)
-    imitated = pad_sequences(
+    rehearsed = pad_sequences(
         *zip(*(plans[row] for row in rows), strict=True), bucket=length, pad_id=run.policy.pad_id
     )
-    learn = compiled_step(run.policy.graphdef, grpo, rehearsal, temperature, config.grpo_steps)
-    state, metrics = learn(state, split_rows(batch, parts), imitated, np.int32(update))
+    take_step = compiled_step(run.policy.graphdef, grpo, rehearsal, temperature, config.grpo_steps)
+    state, metrics = take_step(state, split_rows(batch, micro_batches), rehearsed, np.int32(update))
     require_finite_metrics(jax.device_get(metrics))
     sampler.sync(run.policy.tensors(state.params))
     return state, {
@@ -219,7 +226,7 @@ def _take_update(
         "nats": -np.concatenate([completion.logprobs for completion in completions]).mean(),
         "grad_norm": metrics["grad_norm"],
         "rehearsal_loss": metrics["rehearsal_loss"],
-        "seconds": time.process_time() - began,
+        "seconds": time.process_time() - start_time,
     }
 
 

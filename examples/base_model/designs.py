@@ -37,10 +37,10 @@ class SwapPair(NamedTuple):
 
 
 def draw_examples(rng: np.random.Generator, settings: Designs) -> list[DesignExample]:
-    """Draw `settings.count` different contexts with answers; contrasts follow what they change."""
+    """Draw `settings.count` different contexts with answers; a contrast follows its original."""
     examples: dict[str, DesignExample] = {}
     while len(examples) < settings.count:
-        domain, readouts = _lake(rng, settings)
+        domain, readouts = _draw_lake(rng, settings)
         for readout in readouts:
             contrast = make_contrasting_readout(rng, readout, readouts, domain)
             for candidate in (readout, contrast):
@@ -54,26 +54,28 @@ def draw_swaps(rng: np.random.Generator, settings: Designs, per_fact: int) -> li
     """Draw `per_fact` pairs of contexts per fact in which the swap changes the rule's answer."""
     pairs: dict[Fact, list[SwapPair]] = {fact: [] for fact in FACTS}
     while any(len(swaps) < per_fact for swaps in pairs.values()):
-        for fact, pair in _swaps(rng, settings):
+        for fact, pair in _draw_swap_candidates(rng, settings):
             if len(pairs[fact]) < per_fact:
                 pairs[fact].append(pair)
     return [pair for swaps in pairs.values() for pair in swaps]
 
 
-def _swaps(rng: np.random.Generator, settings: Designs) -> Iterator[tuple[Fact, SwapPair]]:
-    domain, readouts = _lake(rng, settings)
+def _draw_swap_candidates(
+    rng: np.random.Generator, settings: Designs
+) -> Iterator[tuple[Fact, SwapPair]]:
+    domain, readouts = _draw_lake(rng, settings)
     for readout in readouts:
         fact = FACTS[int(rng.integers(len(FACTS)))]
         swapped = replace_fact(readout, readouts[int(rng.integers(len(readouts)))], fact)
         if teacher_edits(swapped, domain) != teacher_edits(readout, domain):
-            examples = (design_example(one, domain) for one in (readout, swapped))
+            examples = (design_example(version, domain) for version in (readout, swapped))
             yield fact, SwapPair(fact, *examples)
 
 
-def _lake(rng: np.random.Generator, settings: Designs) -> tuple[Domain, list[Readout]]:
+def _draw_lake(rng: np.random.Generator, settings: Designs) -> tuple[Domain, list[Readout]]:
     """Draw a lake with random bounds, and stages of simulated runs on it."""
-    least, largest = settings.groups
-    groups = int(rng.integers(least, largest + 1))
+    smallest, largest = settings.groups
+    groups = int(rng.integers(smallest, largest + 1))
     sizes = sorted(rng.choice(settings.sizes, groups, replace=False).tolist())
     bounds = Bounds(
         sizes=tuple(sizes),

@@ -15,7 +15,7 @@ HoleRatio = Annotated[float, Field(ge=0.0, le=0.5)]
 
 
 class Boards(Section):
-    """The solved boards whose plans are imitated."""
+    """Solved boards; the model imitates their plans."""
 
     num_agents: Annotated[int, Field(ge=2, le=5)] = 2
     shares: dict[BoardSize, Share] = Field(min_length=1)  # of the boards, by map size
@@ -32,7 +32,7 @@ class Boards(Section):
 
 
 class Designs(Section):
-    """The simulated contexts whose answers are imitated."""
+    """Simulated contexts; the model imitates the rule's answers to them."""
 
     sizes: tuple[BoardSize, ...] = Field((2, 3, 4, 5, 6, 7, 8, 9, 10), min_length=1)
     groups: tuple[Positive, Positive] = (2, 5)  # least and largest number of sizes in a context
@@ -44,7 +44,7 @@ class Designs(Section):
 
 
 class Optimization(Section):
-    """Muon, at a constant rate that falls to 0 over the last steps."""
+    """Muon at a constant learning rate that falls to 0 over the last steps."""
 
     batch_size: Positive = 32
     learning_rate: PositiveFloat = 4e-3
@@ -59,8 +59,8 @@ class Optimization(Section):
 class Goal(Section):
     """The goals on held-out contexts and boards that end the training."""
 
-    edits_right: Share = 0.97  # edits that equal the rule's
-    flips: Share = 0.95  # by fact: edits that change where the rule's change with the fact
+    edits_right: Share = 0.97  # share of edits that equal the rule's
+    flips: Share = 0.95  # per fact: share of the rule's changed edits that the model changes too
     least_valid: Share = 0.1  # in every cell of size, holes and waits, at temperature 1
     contexts: Positive = 64  # pairs of held-out contexts per fact
     boards_per_cell: Positive = 32

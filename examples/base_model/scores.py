@@ -1,7 +1,7 @@
 """Scores of imitated designs: correct edits, and edits that follow a swapped fact.
 
-Each edit is the most probable one after the rule's own edits before it (teacher forcing), since
-that takes one pass. It decides when a pretraining ends.
+The scores use teacher forcing: each edit is the most probable one after the rule's earlier edits.
+One forward pass suffices, so they are cheap enough to decide when pretraining ends.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from training.policy.policy import Policy
 
 
 class ReadingTest:
-    """Held-out pairs of contexts, as token ids, and the places of their edits."""
+    """Held-out pairs of contexts, as token ids, and the positions of their edits."""
 
     def __init__(self, policy: Policy, pairs: Sequence[SwapPair]) -> None:
         self._policy = policy
@@ -45,27 +45,28 @@ class ReadingTest:
         self._edits = self._sequences.targets & np.isin(self._sequences.input_ids, self._signs)
 
     def scores(self, params: Any) -> tuple[float, dict[str, float]]:
-        """Return the share of edits that equal the rule's, and of edits that flip, by fact.
+        """Return the share of edits that equal the rule's, and the share of flips by fact.
 
-        An edit flips if it changes where the rule's changes with the swapped fact.
+        Only edits that the rule changes with the swapped fact count for flips. Such an edit flips
+        if the model changes it too.
         """
-        tokens = self._written(params)
+        tokens = self._predict_tokens(params)
         truth = np.asarray(self._sequences.input_ids)
-        right = (tokens == truth)[self._edits].mean()
+        correct_share = (tokens == truth)[self._edits].mean()
         count = len(self._facts)
         changes: dict[str, list[np.ndarray]] = defaultdict(list)
         for row, fact in enumerate(self._facts):
             plain, swapped = self._edits[row], self._edits[row + count]
-            turned = truth[row][plain] != truth[row + count][swapped]
-            before, after = tokens[row][plain], tokens[row + count][swapped]
-            both = np.isin(before, self._signs) & np.isin(after, self._signs)
-            moved = both & (before != after)
-            changes[fact].append(moved[turned])
+            rule_changes = truth[row][plain] != truth[row + count][swapped]
+            plain_tokens, swapped_tokens = tokens[row][plain], tokens[row + count][swapped]
+            are_signs = np.isin(plain_tokens, self._signs) & np.isin(swapped_tokens, self._signs)
+            model_changes = are_signs & (plain_tokens != swapped_tokens)
+            changes[fact].append(model_changes[rule_changes])
         flips = {fact: float(np.concatenate(shares).mean()) for fact, shares in changes.items()}
-        return float(right), flips
+        return float(correct_share), flips
 
-    def _written(self, params: Any) -> np.ndarray:
-        """Return the most probable token at each place, int (B, L)."""
+    def _predict_tokens(self, params: Any) -> np.ndarray:
+        """Return the most probable token at each position, int (B, L)."""
         return np.asarray(_most_probable(params, self._sequences, self._policy.graphdef))
 
 

@@ -1,6 +1,6 @@
-"""The loop: imitate plans and designs until held-out ones are mastered.
+"""The training loop: imitate plans and designs until the goals on held-out ones are met.
 
-A training that is killed resumes with the same command, and ends with the same model.
+The same command resumes a killed training and produces the same model.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from training.schema import Model, Prompt, dump
 
 LOG_EVERY = 50
 MAX_STEPS = 32
-"""The longest plan of an agent, steps."""
+"""Longest plan of an agent, in steps."""
 TOKENIZER_PLANS = 2048
 TOKENIZER_DESIGNS = 4096
 
@@ -50,22 +50,23 @@ class _Training:
     """The constant inputs of all steps."""
 
     recipe: Recipe
-    path: Path  # of its files; model/ is the result, in the Hugging Face layout
+    path: Path  # the training's directory; model/ is the result, in the Hugging Face layout
     policy: Policy
     pool: ExamplePool
     held_out: HeldOut
     reading: ReadingTest
     sampler: Sampler | None = None
 
-    def seed(self, *place: int) -> int:
-        return derive_seed(self.recipe.seed, "pretrain", *place)
+    def seed(self, *stream: int) -> int:
+        return derive_seed(self.recipe.seed, "pretrain", *stream)
 
 
 def train(recipe: Recipe, path: Path, *, stop_after: int | None = None) -> Path | None:
-    """Train the base model in the directory `path`, or resume there; return its folder.
+    """Train the base model in the directory `path`, or resume there; return the model's folder.
 
-    With `stop_after` it stops after this step, as if killed there, and returns None. After a kill
-    the lines of `metrics.jsonl` and `evaluations.jsonl` since the last checkpoint are repeated.
+    With `stop_after`, training stops after this step as if killed, and the function returns None.
+    A resumed training repeats the lines of `metrics.jsonl` and `evaluations.jsonl` since the last
+    checkpoint.
     """
     path.mkdir(parents=True, exist_ok=True)
     copy = path / "recipe.yaml"
@@ -76,16 +77,16 @@ def train(recipe: Recipe, path: Path, *, stop_after: int | None = None) -> Path 
     settings = recipe.sampling
     run.sampler = start_sampler(run.policy, params, settings, path / "engine", seed=recipe.seed)
     with closing(run.sampler), closing(Checkpoints(path / "checkpoints")) as checkpoints:
-        ended = _take_steps(run, checkpoints, params, stop_after)
-        return None if ended is None else _finish(run, *ended)
+        result = _take_steps(run, checkpoints, params, stop_after)
+        return None if result is None else _finish(run, *result)
 
 
 def _take_steps(
     run: _Training, checkpoints: Checkpoints, params: Any, stop_after: int | None
 ) -> tuple[Any, int] | None:
-    """Train from the newest checkpoint on; return the last weights and the number of steps.
+    """Train from the newest checkpoint; return the last weights and the number of steps.
 
-    None: it stopped after the step `stop_after`, before the end.
+    Return None if training stopped after the step `stop_after`, before the end.
     """
     recipe, settings = run.recipe, run.recipe.optimization
     progress = checkpoints.progress()
@@ -107,8 +108,8 @@ def _take_steps(
             state, metrics = step(state, run.pool.draw(rng, settings.batch_size, share))
             recent.append(metrics)
             last = step_count == settings.most_steps
-            saves = last or step_count % settings.checkpoint_every == 0
-            if saves or step_count % LOG_EVERY == 0:
+            saves_checkpoint = last or step_count % settings.checkpoint_every == 0
+            if saves_checkpoint or step_count % LOG_EVERY == 0:
                 line = _metrics(step_count, recent, _schedule(settings))
                 recent.clear()
                 _append(run.path / "metrics.jsonl", line)
@@ -118,7 +119,7 @@ def _take_steps(
                 validate = last or step_count % recipe.goal.validate_every == 0
                 evaluation = _evaluate(run, state.params, step_count, validate=validate)
                 mastered = validate and not shortfalls(evaluation, recipe.goal)
-            if saves or mastered:
+            if saves_checkpoint or mastered:
                 checkpoints.save(state, RunProgress("pretrain", 0, step_count, step_count))
     return state.params, step_count
 
@@ -134,7 +135,7 @@ def _prepare(recipe: Recipe, path: Path) -> tuple[_Training, Any]:
         held_out = draw_held_out(recipe, recipe.goal.boards_per_cell)
         plans = draw_plans(recipe, held_out)
         examples, swaps = (
-            np.random.default_rng(derive_seed(recipe.seed, "pretrain", place)) for place in (2, 3)
+            np.random.default_rng(derive_seed(recipe.seed, "pretrain", stream)) for stream in (2, 3)
         )
         designs = draw_examples(examples, recipe.designs)
         pairs = draw_swaps(swaps, recipe.designs, recipe.goal.contexts)
@@ -163,22 +164,22 @@ def _design_share(designs: Designs, settings: Optimization, step: int) -> float:
 
 
 def _schedule(settings: Optimization) -> optax.Schedule:
-    """Return a schedule that rises linearly, stays constant and falls linearly to 0."""
+    """Return a schedule with a linear warmup, a constant phase and a linear decay to 0."""
 
     def rate(count: Any) -> Any:
-        risen = jnp.minimum((count + 1) / settings.warmup_steps, 1.0)
-        left = (settings.most_steps - count) / settings.decay_steps
-        return settings.learning_rate * risen * jnp.clip(left, 0.0, 1.0)
+        warmup = jnp.minimum((count + 1) / settings.warmup_steps, 1.0)
+        decay = (settings.most_steps - count) / settings.decay_steps
+        return settings.learning_rate * warmup * jnp.clip(decay, 0.0, 1.0)
 
     return rate
 
 
 def _optimizer(settings: Optimization) -> optax.GradientTransformation:
-    """Build Muon (Jordan 2024) for the matrices of the layers behind a clip of the global norm.
+    """Build Muon (Jordan 2024) for the layers' matrices, after clipping the global norm.
 
-    Each layer's update is made orthogonal and scaled to what AdamW's would be in size (Liu et al.
-    2025, arXiv 2502.16982), so that one rate serves both. Embeddings, the output layer and norms
-    follow AdamW with Nesterov's momentum and without decay.
+    Each layer's update is orthogonalised and scaled to the RMS of an AdamW update (Liu et al. 2025,
+    arXiv 2502.16982), so that one learning rate serves both. Embeddings, the output layer and norms
+    use AdamW with Nesterov momentum and without weight decay.
     """
     return optax.chain(
         optax.clip_by_global_norm(1.0),
@@ -203,7 +204,7 @@ def _compiled_step(policy: Policy, settings: Optimization) -> Any:
     optimizer = _optimizer(settings)
 
     def loss(params: Any, batch: Batch) -> tuple[jax.Array, Metrics]:
-        """Sum the negative log-likelihood of the answers' tokens, nats, also by kind."""
+        """Return the summed negative log-likelihood of answer tokens, in nats; split it by kind."""
         tokens = batch.sequences
         nats = answer_nll(params, tokens, graphdef=policy.graphdef)
         counts = jnp.sum(tokens.targets, axis=1).astype(jnp.float32)
@@ -226,7 +227,7 @@ def _compiled_step(policy: Policy, settings: Optimization) -> Any:
 
 
 def _metrics(step: int, recent: Sequence[Any], schedule: optax.Schedule) -> dict[str, Any]:
-    """Return the mean losses, nats per token, since the last line."""
+    """Return the mean losses since the last logged line, in nats per token."""
     total = {name: sum(float(metrics[name]) for metrics in recent) for name in recent[0]}
     return {
         "step": step,
@@ -249,17 +250,18 @@ def _evaluate(run: _Training, params: Any, step: int, *, validate: bool) -> Eval
     """Evaluate the weights, optionally with answers to held-out boards, and log a line."""
     edits_right, flips = run.reading.scores(params)
     flips = {fact: six_digits(share) for fact, share in flips.items()}
-    valid = _valid_rates(run, params, step) if validate else None
+    valid = _measure_valid_rates(run, params, step) if validate else None
     evaluation = Evaluation(step, six_digits(edits_right), flips, valid)
     _append(run.path / "evaluations.jsonl", evaluation._asdict())
-    least = f", valid from {min(valid.values()):.0%}" if valid else ""
+    valid_text = f", valid from {min(valid.values()):.0%}" if valid else ""
     console.print(
-        f"step {step}: edits right {edits_right:.1%}, flips from {min(flips.values()):.1%}{least}"
+        f"step {step}: edits right {edits_right:.1%},"
+        f" flips from {min(flips.values()):.1%}{valid_text}"
     )
     return evaluation
 
 
-def _valid_rates(run: _Training, params: Any, step: int) -> dict[str, float]:
+def _measure_valid_rates(run: _Training, params: Any, step: int) -> dict[str, float]:
     """Sample an answer to each held-out board at temperature 1; return the valid rate by cell."""
     assert run.sampler is not None
     run.sampler.sync(run.policy.tensors(params))
@@ -282,9 +284,11 @@ def _valid_rates(run: _Training, params: Any, step: int) -> dict[str, float]:
 def _finish(run: _Training, params: Any, step: int) -> Path:
     """Write the model in bfloat16, and evaluate it after rounding."""
     rounded = jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), params)
-    exact = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), rounded)
-    if missed := shortfalls(_evaluate(run, exact, step, validate=True), run.recipe.goal):
-        console.print(f"It falls short of its goal: {', '.join(missed)}.", soft_wrap=True)
+    rounded_float32 = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), rounded)
+    if missed_goals := shortfalls(
+        _evaluate(run, rounded_float32, step, validate=True), run.recipe.goal
+    ):
+        console.print(f"It falls short of its goal: {', '.join(missed_goals)}.", soft_wrap=True)
     run.policy.export(rounded, run.path / "model")
     console.print(f"{run.path / 'model'}: the model after {step} steps.")
     return run.path / "model"
@@ -299,5 +303,7 @@ def shortfalls(evaluation: Evaluation, goal: Goal) -> list[str]:
     cells = (evaluation.valid or {}).items()
     measured += [(f"valid in {cell}", rate, goal.least_valid) for cell, rate in cells]
     return [
-        f"{name} {rate:.1%} (goal {least:.0%})" for name, rate, least in measured if rate < least
+        f"{name} {rate:.1%} (goal {threshold:.0%})"
+        for name, rate, threshold in measured
+        if rate < threshold
     ]

@@ -1,4 +1,4 @@
-"""Column addition behind the engineer's interface: a second environment, as a user would write it.
+"""Column addition: an example of a user's own environment for the engineer.
 
 docs/tutorials/column_addition.md walks through it.
 """

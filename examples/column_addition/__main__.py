@@ -45,7 +45,7 @@ def addition(**groups: tuple[float, float]) -> AdditionConfiguration:
 
 INITIAL = addition(d1=(0.4, 0.1), d2=(0.3, 0.1), d3=(0.3, 0.1))
 WARM_START = addition(d1=(1.0, 0.3))
-# One-digit sums are few: the validation set leaves most of them to the training.
+# Few one-digit sums exist; the validation set leaves most of them for training.
 VALIDATION = addition(d1=(0.06, 0.5), d2=(0.47, 0.5), d3=(0.47, 0.5))
 
 # Random streams of a run.
@@ -62,29 +62,29 @@ class Experiment:
     training: dict[str, Any] = field(default_factory=dict)  # arguments of `reinforce`
 
     def __post_init__(self) -> None:
-        for name, least in (("stages", 1), ("instances", 1), ("seed", 0)):
-            if getattr(self, name) < least:
-                raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
+        for name, minimum in (("stages", 1), ("instances", 1), ("seed", 0)):
+            if getattr(self, name) < minimum:
+                raise ValueError(f"{name} must be at least {minimum}, got {getattr(self, name)}")
 
-    def seed_for(self, *place: int) -> int:
-        """The seed of one place in the run."""
-        return int(np.random.SeedSequence([self.seed, *place]).generate_state(1)[0])
+    def seed_for(self, *stream: int) -> int:
+        """Derive the seed of one random stream of the run."""
+        return int(np.random.SeedSequence([self.seed, *stream]).generate_state(1)[0])
 
     def held_out(self) -> tuple[Sum, ...]:
-        """The fixed validation set, which is excluded from training."""
+        """Return the fixed validation set, which training excludes."""
         return draw_sums(VALIDATION, 400, self.seed_for(_HELD_OUT))
 
     def domain(self) -> Domain:
-        """The environment for stages of this size."""
+        """Return the engineer's domain for stages of this size."""
         return addition_domain(SPACE, self.instances, self.held_out())
 
     def initial(self) -> AdditionConfiguration:
-        """The first stage's configuration: `INITIAL`, or the nearest with enough sums."""
+        """Return the first stage's configuration: `INITIAL`, or the nearest with enough sums."""
         nearest, groups = self.domain().nearest, INITIAL.values().items()
         return SPACE.make({group: dict(nearest(group, knobs)) for group, knobs in groups})
 
     def warm_start(self) -> Trainee:
-        """Return a trainee that has learned from a few one-digit sums with answers."""
+        """Return a trainee that imitated answers to a few one-digit sums."""
         sums = draw_sums(WARM_START, 30, self.seed_for(_WARM), self.held_out())
         return imitate(UNTRAINED, sums, passes=3, learning_rate=0.1)
 
@@ -101,7 +101,7 @@ class StageOutcome:
 
 
 def run_stages(experiment: Experiment, engineer: Engineer) -> Iterator[StageOutcome]:
-    """Train, validate and design, stage by stage; the validation of the warm start comes first."""
+    """Train, validate and design stage by stage; first yield the validation of the warm start."""
     seed_for, held_out = experiment.seed_for, experiment.held_out()
     domain, current = experiment.domain(), experiment.initial()
     designed_from: AdditionConfiguration | None = None
@@ -164,11 +164,11 @@ def _show(outcome: StageOutcome, context: bool) -> None:
     evidence, record = outcome.evidence, outcome.record
     print(f"\nstage {evidence.stage}" if evidence.stage else "warm start")
     if outcome.configuration:
-        rows = ", ".join(
+        knob_text = ", ".join(
             f"{group} " + " ".join(f"{percent(value):02d}" for value in knobs.values())
             for group, knobs in outcome.configuration.values().items()
         )
-        print(f"  trained on (digits, data %, carry %): {rows}")
+        print(f"  trained on (digits, data %, carry %): {knob_text}")
     for group, tally in evidence.validation.items():
         failures = ", ".join(f"{kind} {count}" for kind, count in tally.failures.items())
         print(f"  {group} digits: {tally.valid_percent}% of {tally.count} valid; {failures}")

@@ -1,4 +1,4 @@
-"""The engineer's side of column addition: its domain, and the evidence from a stage."""
+"""The engineer's view of column addition: its domain, and the evidence of a stage."""
 
 import math
 from collections import Counter, defaultdict
@@ -58,7 +58,7 @@ def addition_domain(
     held_counts = Counter(problem.kind for problem in held_out)
 
     def nearest(group: str, knobs: Knobs) -> Knobs:
-        """The nearest carry_ratio, the lower one of two, for which enough sums exist."""
+        """Return the nearest carry_ratio with enough sums; ties go to the lower one."""
         # Whether a share is rounded down or up depends on the shares of the other groups.
         exact = knobs["data_ratio"] * instances
         counts = math.floor(exact + 1e-9), math.ceil(exact - 1e-9)
@@ -98,11 +98,11 @@ def addition_evidence(
     training: TrainingEvidence | None = None,
     trained_on: Collection[Sum] = (),
 ) -> StageEvidence:
-    """Check the answers to a validation set and return the evidence; stage 0: the warm start."""
+    """Check the answers to a validation set and return the evidence; stage 0 is the warm start."""
     carries = defaultdict(list)
     for problem in trained_on:
         carries[str(problem.digits)].append(problem.carries)
-    failures = defaultdict(lambda: defaultdict(list))  # by group and by whether sums carry
+    failures = defaultdict(lambda: defaultdict(list))  # by group, then by slice
     cases = defaultdict(list)
     for problem, text in zip(instances, answers, strict=True):
         failure, column = check_answer(problem, text)
@@ -129,9 +129,9 @@ def addition_evidence(
         },
         training=training,
         environment={
-            group: {"carry": sum(own) / len(own)} for group, own in sorted(carries.items())
+            group: {"carry": sum(flags) / len(flags)} for group, flags in sorted(carries.items())
         },
-        failed_cases=tuple(alike[0] for alike in most_frequent),
+        failed_cases=tuple(same_failure[0] for same_failure in most_frequent),
     )
 
 

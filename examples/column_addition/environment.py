@@ -14,7 +14,7 @@ from engineer.space import Configuration, FrozenModel, KnobSpace, KnobValues, Ra
 
 @dataclass(frozen=True)
 class Sum:
-    """Two operands with the same number of digits, to be added; 0 has one digit."""
+    """An addition of two operands with the same number of digits; 0 has one digit."""
 
     first: int
     second: int
@@ -26,7 +26,7 @@ class Sum:
 
     @property
     def total(self) -> int:
-        """The right answer."""
+        """The correct answer."""
         return self.first + self.second
 
     @property
@@ -41,7 +41,7 @@ class Sum:
 
     @property
     def kind(self) -> tuple[int, bool]:
-        """The kind that the knobs control: number of digits, and whether a column carries."""
+        """The kind that the knobs control: the number of digits, and whether a column carries."""
         return self.digits, self.carries
 
     def carry_into(self, column: int) -> int:
@@ -102,7 +102,7 @@ def draw_sums(
     seed: int,
     held_out: Collection[Sum] = frozenset(),
 ) -> tuple[Sum, ...]:
-    """Draw a stage's sums, all different, in random order; the same for the same arguments.
+    """Draw a stage's distinct sums in random order; equal arguments give equal sums.
 
     Sums of a kind are equally likely. If fewer exist than requested, all of them are returned,
     except held-out ones.
@@ -110,13 +110,13 @@ def draw_sums(
     rng = random.Random(seed)
     sums: list[Sum] = []
     for (digits, carries), quota in quotas(configuration, count).items():
-        excluded = {problem for problem in held_out if problem.kind == (digits, carries)}
-        target = min(len(excluded) + quota, count_sums(digits, carries))
-        least = 10 ** (digits - 1) if digits > 1 else 0
-        while len(excluded) < target:
-            problem = Sum(*(rng.randrange(least, 10**digits) for _ in range(2)))
-            if problem.carries == carries and problem not in excluded:
-                excluded.add(problem)
+        used_sums = {problem for problem in held_out if problem.kind == (digits, carries)}
+        target = min(len(used_sums) + quota, count_sums(digits, carries))
+        smallest = 10 ** (digits - 1) if digits > 1 else 0
+        while len(used_sums) < target:
+            problem = Sum(*(rng.randrange(smallest, 10**digits) for _ in range(2)))
+            if problem.carries == carries and problem not in used_sums:
+                used_sums.add(problem)
                 sums.append(problem)
     rng.shuffle(sums)
     return tuple(sums)
@@ -128,13 +128,13 @@ def quotas(configuration: Configuration, count: int) -> dict[tuple[int, bool], i
     counts = apportion([knobs["data_ratio"] for knobs in groups.values()], count)
     return {
         (int(group), bool(carries)): quota
-        for (group, knobs), own in zip(groups.items(), counts, strict=True)
-        for carries, quota in enumerate(split_quota(own, knobs["carry_ratio"]))
+        for (group, knobs), group_count in zip(groups.items(), counts, strict=True)
+        for carries, quota in enumerate(split_quota(group_count, knobs["carry_ratio"]))
     }
 
 
 def split_quota(count: int, carry_ratio: float) -> tuple[int, int]:
-    """Return how many of a group's sums have no carry and how many have one; halves round up."""
+    """Return the numbers of a group's sums without and with a carry; halves round up."""
     carry = math.floor(count * carry_ratio + 0.5 + 1e-9)
     return count - carry, carry
 
@@ -142,34 +142,36 @@ def split_quota(count: int, carry_ratio: float) -> tuple[int, int]:
 def count_sums(digits: int, carries: bool) -> int:
     """Return the number of different sums of a kind.
 
-    55 pairs of digits add up to 9 at most. 36 of them contain no zero, as required for the highest
-    digits of numbers with several digits.
+    55 pairs of digits add up to at most 9. In 36 of them no digit is zero, which the highest digits
+    of longer numbers require.
     """
     if digits == 1:
         return 45 if carries else 55
-    without = 55 ** (digits - 1) * 36
-    return (9 * 10 ** (digits - 1)) ** 2 - without if carries else without
+    no_carry_count = 55 ** (digits - 1) * 36
+    return (9 * 10 ** (digits - 1)) ** 2 - no_carry_count if carries else no_carry_count
 
 
 def check_answer(instance: Sum, text: str) -> tuple[str | None, int | None]:
-    """Read any text column by column, lowest first, up to the first column that is not right.
+    """Compare an answer with the sum column by column, from the lowest to the first wrong column.
 
-    Returns the failure and its column, the lowest being 0; (None, None) for the right answer.
-
-    parse_error: the text is not a number, that is decimal digits with blanks around them at most.
-    wrong_length: the answer has ended in this column and the sum goes on, or the other way round.
-    carry_missed: a carry comes into this column, and the digit would be right without it.
-    wrong_digit: any other digit that is not the sum's.
+    Returns:
+        The failure and its column, counted from the lowest; (None, None) for the right answer.
+        parse_error: the text is not a decimal number, apart from blanks around it.
+        wrong_length: either the answer or the sum has no digit in this column.
+        carry_missed: the digit would be right without the carry into this column.
+        wrong_digit: any other wrong digit.
     """
     number = text.strip()
     if not (number.isascii() and number.isdecimal()):
         return "parse_error", None
-    for column, (due, digit) in enumerate(zip_longest(str(instance.total)[::-1], number[::-1])):
-        if due == digit:
+    for column, (expected, digit) in enumerate(
+        zip_longest(str(instance.total)[::-1], number[::-1])
+    ):
+        if expected == digit:
             continue
-        if due is None or digit is None:
+        if expected is None or digit is None:
             return "wrong_length", column
-        # The operands' digits alone differ from the digit due only where a carry comes in.
+        # Without a carry into this column, the digits' sum would equal the expected digit.
         missed = int(digit) == instance.digit_sum(column) % 10
         return "carry_missed" if missed else "wrong_digit", column
     return None, None

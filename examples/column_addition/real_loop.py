@@ -13,7 +13,7 @@ from training.environments import Score, UserEnvironment
 
 
 class ColumnAddition(UserEnvironment[Sum]):
-    """Sums of two numbers with equally many digits; the settings define the space."""
+    """Sums of two numbers with equally many digits; the fields define the space."""
 
     digits: tuple[int, ...] = (1, 2, 3)
     max_carry_ratio: float = 1.0
@@ -22,11 +22,11 @@ class ColumnAddition(UserEnvironment[Sum]):
 
     @property
     def space(self) -> AdditionSpace:
-        """The numbers of digits, and how many of their sums may carry."""
+        """The knob space of the digit counts and carry ratios."""
         return AdditionSpace(**self.model_dump())
 
     def domain(self, instances: int, held_out: Sequence[Sum]) -> Domain:
-        """Describe column addition; few one-digit sums exist."""
+        """Return the domain of column addition."""
         return addition_domain(self.space, instances, held_out)
 
     def draw(
@@ -45,7 +45,7 @@ class ColumnAddition(UserEnvironment[Sum]):
         return f"{' '.join(f'{first}+{second}' for first, second in columns)} =\n"
 
     def score(self, instance: Sum, text: str) -> Score:
-        """Pay 1 for the right answer, and nothing for any other."""
+        """Return reward 1 for the right answer and 0 for any other."""
         failure, column = check_answer(instance, text.replace(" ", "")[::-1])
         valid = failure is None
         return Score(
@@ -57,11 +57,11 @@ class ColumnAddition(UserEnvironment[Sum]):
         )
 
     def demonstration(self, instance: Sum) -> str:
-        """Write the total from its lowest digit up, as it is computed."""
+        """Return the digits of the total from the lowest up, in the order of computation."""
         return " ".join(str(instance.total)[::-1])
 
     def slices(self, instance: Sum) -> dict[str, str]:
-        """Say whether the sum carries."""
+        """Return whether the sum carries, as a slice."""
         return {"carries": "carry" if instance.carries else "no carry"}
 
     def statistics(self, instances: Sequence[Sum]) -> dict[str, float]:
@@ -69,5 +69,5 @@ class ColumnAddition(UserEnvironment[Sum]):
         return {"carry": sum(problem.carries for problem in instances) / len(instances)}
 
     def lines(self, instance: Sum) -> tuple[str, ...]:
-        """Write the question as people do."""
+        """Return the question in the usual notation."""
         return (instance.question,)

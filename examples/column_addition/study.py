@@ -2,7 +2,7 @@
 
 The plan is benchmarks/results/plans/1_column_addition.md. The result file holds each answer's
 verdict, so that every number can be computed again; `--report` prints them from a file. Runs are
-added to a file only if it was begun with the same settings, engineers and example.
+added to a file only if its settings, engineers and example code are the same.
 """
 
 import argparse
@@ -40,13 +40,13 @@ CONTRASTS = (
 )
 RESAMPLES = 10_000
 SCHEMA = 2
-"""Grows when the file changes; files of schema 1 don't say how their runs were made."""
+"""Version of the result file; schema 1 lacks the settings of its runs."""
 
 Results = dict[str, Any]
 
 
 def run_settings() -> Results:
-    """Return the JSON values that determine a run, apart from its arm and seed.
+    """Return the JSON values that determine a run apart from its arm and seed.
 
     They include a digest of the code of the engineers and of this example.
     """
@@ -61,18 +61,18 @@ def run_settings() -> Results:
     return dict(json.loads(json.dumps(settings)))
 
 
-def misfit(results: Results) -> str | None:
+def find_mismatch(results: Results) -> str | None:
     """Return why runs can't be added to these results, or None if they can."""
     if results.get("schema") != SCHEMA:
         return f"schema must be {SCHEMA}, got {results.get('schema')!r}"
-    own = results["settings"]
-    differing = [key for key, value in run_settings().items() if own.get(key) != value]
+    stored_settings = results["settings"]
+    differing = [key for key, value in run_settings().items() if stored_settings.get(key) != value]
     if not differing:
         return None
     return f"settings: its runs have other {', '.join(differing)}"
 
 
-def engineer_of(arm: str, experiment: Experiment) -> Engineer:
+def make_engineer(arm: str, experiment: Experiment) -> Engineer:
     """Return the engineer of an arm."""
     if arm in CONSTANTS:
         return FixedEngineer(CONSTANTS[arm], name=arm)
@@ -83,7 +83,7 @@ def engineer_of(arm: str, experiment: Experiment) -> Engineer:
 def run_arm(arm: str, seed: int) -> Results:
     """Run one engineer with one seed: verdicts per held-out sum, and the configurations."""
     experiment = Experiment(seed=seed)
-    *_, last = outcomes = list(run_stages(experiment, engineer_of(arm, experiment)))
+    *_, last = outcomes = list(run_stages(experiment, make_engineer(arm, experiment)))
     held_out = experiment.held_out()
     valid = [
         check_answer(problem, text)[0] is None
@@ -118,8 +118,8 @@ def rates(runs: Mapping[str, Results], seeds: Sequence[str]) -> np.ndarray:
 def interval(differences: np.ndarray) -> tuple[float, float, float]:
     """Return the mean over seeds and its 95% percentile interval by a bootstrap of the seeds."""
     rng = np.random.default_rng(0)
-    samples = rng.integers(len(differences), size=(RESAMPLES, len(differences)))
-    low, high = np.quantile(differences[samples].mean(axis=1), [0.025, 0.975])
+    resamples = rng.integers(len(differences), size=(RESAMPLES, len(differences)))
+    low, high = np.quantile(differences[resamples].mean(axis=1), [0.025, 0.975])
     return float(differences.mean()), float(low), float(high)
 
 
@@ -129,9 +129,9 @@ def report(results: Results) -> str:
     seeds = sorted(set.intersection(*map(set, runs.values())) if runs else (), key=int)
     if len(seeds) < 2:
         return "fewer than two seeds are complete"
-    by_arm = {arm: 100 * rates(one, seeds) for arm, one in runs.items()}
-    first = "fixed" if "fixed" in by_arm else next(iter(by_arm))
-    baseline, title = by_arm[first], f"minus {first}"
+    by_arm = {arm: 100 * rates(arm_runs, seeds) for arm, arm_runs in runs.items()}
+    baseline_arm = "fixed" if "fixed" in by_arm else next(iter(by_arm))
+    baseline, title = by_arm[baseline_arm], f"minus {baseline_arm}"
     lines = [f"{len(seeds)} seeds; valid rates in per cent, differences in points", ""]
     lines.append(f"{'arm':<32}{'valid':>7}{title:>14}   95% interval")
     for arm in sorted(by_arm, key=lambda arm: -by_arm[arm].mean()):
@@ -177,7 +177,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not options.report:
         seeds = map(str, range(options.seeds))
         complete = all(seed in results["runs"].get(arm, {}) for seed in seeds for arm in arms)
-        if not complete and (problem := misfit(results)):
+        if not complete and (problem := find_mismatch(results)):
             parser.error(f"--json: {options.json}: {problem}; give another file, or use --report")
         for line in run_study(arms, range(options.seeds), results, options.json):
             print(line, file=sys.stderr, flush=True)

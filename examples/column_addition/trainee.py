@@ -1,9 +1,9 @@
-"""A trainee that needs no language model: a table of digit preferences that learns in NumPy.
+"""A trainee without a language model: a table of digit logits that learns in NumPy.
 
-It writes an answer from the lowest column up. In each column it sees the operands' digits added up
-and the carry that comes in, and draws a digit or the end. Its logits have a part for the digits
-alone and a part for digits and carry together, so that it answers a column that it has never seen
-with a carry much as if there were none.
+It writes an answer from the lowest column up. In each column it sees the sum of the operands'
+digits and the incoming carry, and samples a digit or the end. Its logits are the sum of a term for
+the digits and a term for digits and carry. The second term starts at zero, so the trainee treats a
+carry that it has never seen as no carry.
 """
 
 from collections.abc import Sequence
@@ -15,24 +15,24 @@ from engineer import TrainingEvidence
 from examples.column_addition.environment import Sum, check_answer
 
 END = 10  # the action that ends the answer; the others are the digits
-_ABOVE = 19  # stands for the digits' sum (0..18) where the operands have ended
+_NO_DIGITS = 19  # digit sum of a column above the operands; others are 0..18
 
 
 @dataclass(frozen=True)
 class Trainee:
-    """Logits of the actions by what a column shows."""
+    """Logits of the actions, by digit sum and incoming carry of a column."""
 
     plain: np.ndarray  # (20, 11) float64, by digits' sum
     carried: np.ndarray  # (20, 2, 11) float64, by digits' sum and carry, added to `plain`
 
     def probabilities(self, columns: np.ndarray) -> np.ndarray:
-        """Probabilities of the actions in columns (n, L, 2) int: (n, L, 11) float64."""
+        """Return the action probabilities, float64 (n, L, 11), for columns, int (n, L, 2)."""
         logits = self.plain[columns[..., 0]] + self.carried[columns[..., 0], columns[..., 1]]
         powers = np.exp(logits - logits.max(axis=-1, keepdims=True))
         return np.asarray(powers / powers.sum(axis=-1, keepdims=True))
 
     def draw(self, columns: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """Draw an action for each column, (n, L) int; those after the first END do not count."""
+        """Draw one action per column, int (n, L); actions after the first END have no effect."""
         cumulated = self.probabilities(columns).cumsum(axis=-1)
         return np.asarray((rng.random((*columns.shape[:2], 1)) > cumulated[..., :-1]).sum(axis=-1))
 
@@ -43,46 +43,48 @@ class Trainee:
     def gradient_step(
         self, columns: np.ndarray, actions: np.ndarray, weight: np.ndarray
     ) -> "Trainee":
-        """Step along the gradient of sum(weight (n,) * log-probability of the answers)."""
+        """Take a gradient step on the weighted log-probability of the answers; weight: (n,)."""
         residual = np.eye(END + 1)[actions] - self.probabilities(columns)
-        slope = (written(actions) * weight[:, None])[..., None] * residual
+        gradient = (written_mask(actions) * weight[:, None])[..., None] * residual
         plain, carried = self.plain.copy(), self.carried.copy()
-        np.add.at(plain, columns[..., 0], slope)
-        np.add.at(carried, (columns[..., 0], columns[..., 1]), slope)
+        np.add.at(plain, columns[..., 0], gradient)
+        np.add.at(carried, (columns[..., 0], columns[..., 1]), gradient)
         return Trainee(plain, carried)
 
 
-UNTRAINED = Trainee(np.zeros((_ABOVE + 1, END + 1)), np.zeros((_ABOVE + 1, 2, END + 1)))
-"""A trainee to which all actions are equally likely."""
+UNTRAINED = Trainee(np.zeros((_NO_DIGITS + 1, END + 1)), np.zeros((_NO_DIGITS + 1, 2, END + 1)))
+"""A trainee with equally likely actions."""
 
 
 def columns_of(sums: Sequence[Sum]) -> np.ndarray:
-    """What each column of each sum shows, lowest first: (n, L, 2) int, digits' sum and carry."""
-    width = (
-        max(problem.digits for problem in sums) + 2
-    )  # one more for the highest carry and for the end
+    """Return the digit sum and carry of each column, lowest first, int (n, L, 2)."""
+    # Two columns more than digits: one for the highest carry, one for the end.
+    width = max(problem.digits for problem in sums) + 2
     columns = (
-        (problem.digit_sum(place) if place < problem.digits else _ABOVE, problem.carry_into(place))
+        (
+            problem.digit_sum(column) if column < problem.digits else _NO_DIGITS,
+            problem.carry_into(column),
+        )
         for problem in sums
-        for place in range(width)
+        for column in range(width)
     )
     return np.array(list(columns)).reshape(len(sums), width, 2)
 
 
-def written(actions: np.ndarray) -> np.ndarray:
-    """Which actions come before or at the first END: (n, L) bool."""
+def written_mask(actions: np.ndarray) -> np.ndarray:
+    """Return a mask of the actions up to and including the first END, bool (n, L)."""
     ended = actions == END
     return np.asarray(ended.cumsum(axis=1) - ended == 0)
 
 
 def texts_of(actions: np.ndarray) -> list[str]:
-    """The answers as texts, highest digit first."""
+    """Return the answers as texts, highest digit first."""
     rows = ([*row, END] for row in actions.tolist())
     return ["".join(map(str, reversed(row[: row.index(END)]))) for row in rows]
 
 
 def imitate(trainee: Trainee, sums: Sequence[Sum], passes: int, learning_rate: float) -> Trainee:
-    """Learn the right answers; each pass over them is one gradient step."""
+    """Imitate the correct answers; each pass over them is one gradient step."""
     columns = columns_of(sums)
     actions = np.full(columns.shape[:2], END)
     for row, problem in enumerate(sums):
@@ -104,10 +106,10 @@ def reinforce(
     answers: int = 16,
     learning_rate: float = 0.2,
 ) -> tuple[Trainee, TrainingEvidence]:
-    """Learn from the verifier's reward by policy gradients: 1 for a right answer, 0 for others.
+    """Train with policy gradients on the verifier's reward: 1 for a right answer, otherwise 0.
 
-    Advantages are rewards less the mean over the answers to the same prompt, over their standard
-    deviation, as in GRPO. Every answer is used once, so that nothing is ever clipped.
+    As in GRPO, advantages are rewards normalised by the mean and standard deviation over the
+    answers to the same prompt. Every answer is used once, so no ratio is ever clipped.
     """
     rng = np.random.default_rng(seed)
     columns, digits = columns_of(sums), np.array([problem.digits for problem in sums])
@@ -122,9 +124,11 @@ def reinforce(
         rewards[update] = np.reshape(valid, (prompts, answers))
         advantage = rewards[update] - rewards[update].mean(axis=1, keepdims=True)
         advantage /= np.maximum(rewards[update].std(axis=1, keepdims=True), 1e-6)
-        chances = np.maximum(trainee.probabilities(columns[rows]), 1e-12)
-        entropies[update] = -(chances * np.log(chances)).sum(axis=-1)[written(actions)].mean()
-        lengths[update] = written(actions).sum(axis=1).mean()
+        probabilities = np.maximum(trainee.probabilities(columns[rows]), 1e-12)
+        entropies[update] = (
+            -(probabilities * np.log(probabilities)).sum(axis=-1)[written_mask(actions)].mean()
+        )
+        lengths[update] = written_mask(actions).sum(axis=1).mean()
         weight = learning_rate / answers * advantage.ravel()
         trainee = trainee.gradient_step(columns[rows], actions, weight)
     rates = rewards.mean(axis=2)

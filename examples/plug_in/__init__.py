@@ -1,4 +1,4 @@
-"""The engineer inside other trainers, each with a loop around an artificial learner.
+"""The engineer inside other trainers, each demonstrated with an artificial learner.
 
 docs/how_to/plug_in.md describes them.
 """

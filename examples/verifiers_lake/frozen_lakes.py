@@ -19,7 +19,7 @@ from jaxlake.language.rewards import Score, score
 
 
 class LakeData(vf.TaskData):
-    """One board, as a row of `jaxlake.datasets.to_hugging_face` has it."""
+    """One board, with the fields of a row of `jaxlake.datasets.to_hugging_face`."""
 
     grid: list[str]
     sum_of_costs: int
@@ -27,20 +27,20 @@ class LakeData(vf.TaskData):
 
 
 class LakeTask(vf.Task[LakeData]):
-    """Pays for the plan in the model's last reply."""
+    """A task that rewards the plan in the model's last reply."""
 
     async def _score(self, text: str) -> Score:
-        # In a thread: a reply is verified by a compiled program, and the first one compiles it.
+        # Verification compiles a program at the first call, so it runs outside the event loop.
         return await asyncio.to_thread(score, text, self.data.grid, self.data.sum_of_costs)
 
     @vf.reward
     async def lake_reward(self, trace: vf.Trace) -> float:
-        """Pay 1 for an optimal plan, 0.6 for any other that is valid, and else nothing."""
+        """Return 1 for an optimal plan, 0.6 for another valid plan, and 0 otherwise."""
         return (await self._score(trace.last_reply)).reward
 
     @vf.metric
     async def verdict(self, trace: vf.Trace) -> dict[str, float]:
-        """Say whether the reply is a plan, a valid one, and an optimal one."""
+        """Return whether the reply holds a plan, and whether it is valid and optimal."""
         verdict = await self._score(trace.last_reply)
         return {name: float(getattr(verdict, name)) for name in ("parsed", "valid", "optimal")}
 
@@ -50,7 +50,7 @@ class LakeTask(vf.Task[LakeData]):
 
 
 class LakeConfig(vf.TasksetConfig):
-    """Which boards there are: `--env.taskset.size 6 --env.taskset.count 500`."""
+    """The boards to generate: `--env.taskset.size 6 --env.taskset.count 500`."""
 
     count: int = 100
     size: int = 5
@@ -62,7 +62,7 @@ class LakeConfig(vf.TasksetConfig):
 
 
 class LakeTaskset(vf.Taskset[LakeTask, LakeConfig]):
-    """Distinct boards, each with a proved optimum; equal settings give equal boards."""
+    """Distinct boards with proved optima; equal settings give equal boards."""
 
     def load(self) -> list[LakeTask]:
         """Generate the boards."""
@@ -71,10 +71,10 @@ class LakeTaskset(vf.Taskset[LakeTask, LakeConfig]):
             config.size, config.hole_ratio, config.wait_ratio, num_agents=config.agents
         )
         lakes = jax.device_get(jaxlake.generate(jax.random.key(config.seed), params, config.count))
-        return [self._task(lakes, row) for row in range(config.count) if lakes.filled[row]]
+        return [self._make_task(lakes, i) for i in range(config.count) if lakes.filled[i]]
 
-    def _task(self, lakes: jaxlake.Generated, row: int) -> LakeTask:
-        board, solution = jax.tree.map(lambda leaf: leaf[row], (lakes.instances, lakes.solutions))
+    def _make_task(self, lakes: jaxlake.Generated, index: int) -> LakeTask:
+        board, solution = jax.tree.map(lambda leaf: leaf[index], (lakes.instances, lakes.solutions))
         data = LakeData(
             prompt=render(board, self.config.prompt),
             grid=jaxlake.format_grid(board),

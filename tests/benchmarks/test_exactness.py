@@ -1,4 +1,4 @@
-"""The comparison with oracles runs with both numbers of slots and detects a wrong answer."""
+"""The comparison with oracles alternates slot counts and detects wrong optima."""
 
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
@@ -13,12 +13,12 @@ KINDS = [exactness.BoardKind(2, size, ratio, True) for size in (3, 4) for ratio 
 
 
 @pytest.fixture(autouse=True)
-def few_boards(monkeypatch: pytest.MonkeyPatch):
+def _use_small_boards(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(exactness, "AGENTS", (2, 3))
     monkeypatch.setattr(exactness, "SIZES", (2, 3, 4))
     monkeypatch.setattr(exactness, "CHUNK", 8)
     monkeypatch.setattr(exactness, "IN_OWN_SLOTS", 3)
-    # The same answers, by programs of which those that are needed compile in a few seconds.
+    # `solve_batch` gives the same answers and compiles only the searches that the boards need.
     monkeypatch.setattr(exactness, "_solver", lambda: solve_batch)
 
 
@@ -30,7 +30,7 @@ def pool():
 
 @pytest.mark.slow
 def test_strata_alternate_slot_counts(pool: ProcessPoolExecutor):
-    assert [exactness.slots_of(index, KINDS) for index in range(16)] == 2 * ([3] * 4 + [2] * 4)
+    assert [exactness.count_slots(index, KINDS) for index in range(16)] == 2 * ([3] * 4 + [2] * 4)
     result = exactness.compare_chunk(0, 0, 16, KINDS, pool)
     assert result["disputes"] == []
     for row in result["counts"].values():
@@ -42,14 +42,14 @@ def test_strata_alternate_slot_counts(pool: ProcessPoolExecutor):
 def test_wrong_optimum_is_a_mismatch(
     slots: int, pool: ProcessPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ):
-    def one_too_many(boards: exactness.jaxlake.Instance) -> exactness.jaxlake.Solution:
+    def solve_with_wrong_cost(boards: exactness.jaxlake.Instance) -> exactness.jaxlake.Solution:
         solved = jax.device_get(solve_batch(boards))
         wrong = boards.agent_mask.shape[1] == slots
         return replace(solved, sum_of_costs=solved.sum_of_costs + int(wrong))
 
-    monkeypatch.setattr(exactness, "_solver", lambda: one_too_many)
+    monkeypatch.setattr(exactness, "_solver", lambda: solve_with_wrong_cost)
     result = exactness.compare_chunk(0, 0, 16, KINDS, pool)
-    turned = [row["mismatches"] for row in result["counts"].values()]
-    assert sum(turned) == len(result["disputes"]) > 0
-    told = {dispute["board"] // len(KINDS) % 2 for dispute in result["disputes"]}
-    assert told == {1 if slots == 2 else 0}
+    mismatches = [row["mismatches"] for row in result["counts"].values()]
+    assert sum(mismatches) == len(result["disputes"]) > 0
+    disputed_turns = {dispute["board"] // len(KINDS) % 2 for dispute in result["disputes"]}
+    assert disputed_turns == {1 if slots == 2 else 0}

@@ -1,4 +1,4 @@
-"""First calls: the second call compiles nothing."""
+"""The benchmark of first calls attributes compilation to the first call."""
 
 from benchmarks import first_calls
 

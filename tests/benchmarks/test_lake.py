@@ -8,7 +8,7 @@ import pytest
 from benchmarks.lake import comparison
 from benchmarks.lake.__main__ import main
 from benchmarks.lake.cases import FULL, QUICK, Boards, Case, Side, cases
-from benchmarks.lake.comparison import agreement, compare, failure_of
+from benchmarks.lake.comparison import compare, compare_costs, find_failure
 from benchmarks.lake.protocol import ROOT
 
 
@@ -17,7 +17,7 @@ def test_row_alternates_solvers_and_compares_optima():
     ours = replace(row.ours, fields={"count": 64})
     small = replace(row, ours=ours, boards=Boards(64, 2, 0.3, size=6))
     measured = compare(small, seconds=0.05, repeats=2, devices=1)
-    assert failure_of(measured) is None
+    assert find_failure(measured) is None
     for side in ("ours", "peer"):
         assert len(measured[side]["rates"]) == 2
         assert min(measured[side]["rates"]) <= measured[side]["median"]
@@ -31,12 +31,12 @@ def test_row_alternates_solvers_and_compares_optima():
 
 def test_row_with_one_wrong_optimum_has_no_times():
     ours = {"status": [0, 0, 1, 2], "costs": [5, 7, -1, -1]}
-    same = agreement(ours, {"costs": [[0, 5], [1, None], [3, 9]]})
+    same = compare_costs(ours, {"costs": [[0, 5], [1, None], [3, 9]]})
     counts = {"boards": 4, "seen_by_peer": 3, "compared": 1, "different": 0}
     assert same == counts | {"only_ours": 1, "only_peer": 1}
     for wrong in ([0, 6], [2, 4]):
-        row = {"name": "r", "ours": {}, "agreement": agreement(ours, {"costs": [wrong]})}
-        assert failure_of(row) == "r: 1 optima differ from the peer's"
+        row = {"name": "r", "ours": {}, "agreement": compare_costs(ours, {"costs": [wrong]})}
+        assert find_failure(row) == "r: 1 optima differ from the peer's"
 
 
 def test_missing_peer_is_named(monkeypatch, tmp_path):
@@ -46,7 +46,7 @@ def test_missing_peer_is_named(monkeypatch, tmp_path):
     case = Case("row", "board", ours, Side("peer", "no_peer", "pogema"), Boards(8, 2, 0.2, size=4))
     row = compare(case, seconds=0.01, repeats=1, devices=1)
     assert "tools/peers.sh" in row["peer"]["error"]
-    assert (row["ratio"], failure_of(row)) == (None, None)
+    assert (row["ratio"], find_failure(row)) == (None, None)
 
 
 @pytest.mark.slow
@@ -63,4 +63,4 @@ def test_committed_rows_match_benchmark_cases():
     result = json.loads((ROOT / "benchmarks/results/lake-cpu.json").read_text())
     assert not result["quick"]
     assert [row["name"] for row in result["rows"]] == [row.name for row in cases(FULL)]
-    assert not any(failure_of(row) for row in result["rows"])
+    assert not any(find_failure(row) for row in result["rows"])

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from benchmarks.trainee.batches import LENGTHS
-from benchmarks.trainee.beside import refuse_different_updates
+from benchmarks.trainee.beside import require_equal_updates
 from benchmarks.trainee.update import Work, measure_update
 from tests.paths import ROOT
 from training.policy.architectures import DecoderConfig
@@ -26,14 +26,14 @@ def test_benchmark_update_changes_weights():
 
 def test_unequal_updates_are_rejected():
     same = {"plans": {"loss": -0.25, "grad_norm": 1.5}}
-    refuse_different_updates({"ours": same, "TRL": {"plans": {"loss": -0.2501, "grad_norm": 1.5}}})
+    require_equal_updates({"ours": same, "TRL": {"plans": {"loss": -0.2501, "grad_norm": 1.5}}})
     for wrong in (-0.26, float("nan")):
         other = {"plans": {"loss": wrong, "grad_norm": 1.5}}
         with pytest.raises(ValueError, match=r"plans: loss is -0\.25 here"):
-            refuse_different_updates({"ours": same, "TRL": other})
+            require_equal_updates({"ours": same, "TRL": other})
 
 
 def test_committed_comparison_has_equal_updates():
     result = json.loads((ROOT / "benchmarks/results/grpo-update.json").read_text())
-    refuse_different_updates(result["first_updates"])
+    require_equal_updates(result["first_updates"])
     assert set(result["rollouts"]) == set(LENGTHS)

@@ -17,7 +17,7 @@ ARMS = "fixed,rule"
 def verdicts(arm: str, seed: int) -> list[bool]:
     """Whether each held-out sum is solved in the end, computed from the run itself."""
     experiment = Experiment(seed=seed)
-    *_, last = run_stages(experiment, study.engineer_of(arm, experiment))
+    *_, last = run_stages(experiment, study.make_engineer(arm, experiment))
     answers = zip(experiment.held_out(), last.answers, strict=True)
     return [check_answer(one, text) == (None, None) for one, text in answers]
 

@@ -6,7 +6,7 @@ import pytest
 
 import jaxlake
 from benchmarks import oracles
-from benchmarks.oracles.boards import distances_alone
+from benchmarks.oracles.boards import solo_distances
 from jaxlake import Status
 from tests.jaxlake.solver.boards import ANSWER, instances, random_grids, row_of, solver
 
@@ -25,7 +25,7 @@ def solutions(boards):
 
 
 def _steps(grid):
-    alone = distances_alone(oracles.read(grid))
+    alone = solo_distances(oracles.read(grid))
     return None if alone is None else alone[0]
 
 

@@ -1,8 +1,8 @@
-"""The documentation as a site: collected from the repository, checked, and built by Zensical.
+"""Collect the documentation from the repository, check it, and build the site with Zensical.
 
     python -m tools.docs_site [--check]
 
-- `pages` collects `docs/`, the notebooks and three pages of the repository's root, turns links of
-  the repository, such as `../training/loop.py`, into links of the site, and finds broken ones.
-- `generated` writes the pages of all commands and of all configuration keys.
+- `pages` collects `docs/`, the notebooks and pages from the repository's root. It turns repository
+  links such as `../training/loop.py` into site links and reports broken ones.
+- `generated` writes the reference pages of commands and configuration keys.
 """

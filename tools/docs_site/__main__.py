@@ -1,4 +1,4 @@
-"""Check the documentation and build the site; see the package."""
+"""`python -m tools.docs_site`: check the documentation and build the site."""
 
 import argparse
 import shutil
@@ -10,11 +10,11 @@ from tools.docs_site.pages import ROOT, Site, collect, navigation_problems
 
 CONFIG = ROOT / "zensical.toml"
 PAGES = ROOT / "build" / "docs" / "pages"
-BUILT = ROOT / "build" / "docs" / "site"
+SITE = ROOT / "build" / "docs" / "site"
 
 
 def main() -> int:
-    """Return 0 if the site is built, or nothing is wrong, and 1 after printing the problems."""
+    """Build or check the site; return 1 if the check finds problems."""
     parser = argparse.ArgumentParser(description="Check the documentation and build the site.")
     parser.add_argument("--check", action="store_true", help="look for broken links, build nothing")
     options = parser.parse_args()
@@ -26,24 +26,26 @@ def main() -> int:
         print(f"{len(site.pages)} pages, {len(problems)} problems")
         return bool(problems)
     write(site, PAGES)
-    shutil.rmtree(BUILT, ignore_errors=True)
+    shutil.rmtree(SITE, ignore_errors=True)
     command = [sys.executable, "-m", "zensical", "build", "--clean", "--strict"]
     command += ["--config-file", str(CONFIG)]
     if code := subprocess.run(command, cwd=ROOT).returncode:
         return code
-    print(f"{BUILT / 'index.html'}")
+    print(f"{SITE / 'index.html'}")
     return 0
 
 
 def write(site: Site, folder: Path) -> None:
     """Write the pages and files of a site into an empty folder."""
     shutil.rmtree(folder, ignore_errors=True)
-    contents: dict[str, bytes] = {place: text.encode() for place, text in site.pages.items()}
-    for place, content in site.files.items():
-        contents[place] = content if isinstance(content, bytes) else content.read_bytes()
-    for place, data in contents.items():
-        (folder / place).parent.mkdir(parents=True, exist_ok=True)
-        (folder / place).write_bytes(data)
+    contents: dict[str, bytes] = {
+        site_path: text.encode() for site_path, text in site.pages.items()
+    }
+    for site_path, content in site.files.items():
+        contents[site_path] = content if isinstance(content, bytes) else content.read_bytes()
+    for site_path, data in contents.items():
+        (folder / site_path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / site_path).write_bytes(data)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""Shows comments beside fields in the reference: `size: jax.Array  # int8 (), side of the board`.
+"""A Griffe extension that shows trailing comments of fields in the API reference.
 
-That is how this code says the shape and dtype of a field. An extension of Griffe, which reads the
-code for mkdocstrings; `zensical.toml` names it.
+This project documents fields in such comments: `size: jax.Array  # int8 (), side of the board`.
+Griffe reads the code for mkdocstrings; `zensical.toml` loads the extension.
 """
 
 import io
@@ -12,10 +12,10 @@ import griffe
 
 
 class FieldComments(griffe.Extension):
-    """Takes the comment on the last line of a field for its docstring, where it has none."""
+    """Use the comment on a field's last line as its docstring if it has none."""
 
     def on_attribute_instance(self, *, attr: griffe.Attribute, **kwargs: Any) -> None:
-        """Give one field its docstring."""
+        """Set the docstring of one field."""
         in_class = attr.parent is not None and attr.parent.is_class
         if attr.docstring is None and in_class and (text := _comment(attr.lines)):
             attr.docstring = griffe.Docstring(
@@ -24,7 +24,7 @@ class FieldComments(griffe.Extension):
 
 
 def _comment(lines: list[str]) -> str | None:
-    """Return the comment that ends these lines of code, or None."""
+    """Return the comment at the end of these lines of code, or None."""
     if not lines or "#" not in lines[-1]:
         return None
     source = "\n".join(line.strip() for line in lines) + "\n"

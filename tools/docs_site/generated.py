@@ -22,18 +22,18 @@ _NAME = re.compile(r"^ {4}([a-z][\w-]*)(?:\s{2,}\S.*)?$", re.MULTILINE)
 
 
 def commands_page() -> str:
-    """Write the page; it needs what `training` needs."""
-    return _COMMANDS + "".join(_described())
+    """Return the page; it imports `training` and so needs its dependencies."""
+    return _COMMANDS + "".join(_command_sections())
 
 
-def _described(*command: str) -> Iterator[str]:
-    """Write the help of a command, and then that of the commands below it."""
+def _command_sections(*command: str) -> Iterator[str]:
+    """Yield the help of a command and of its subcommands."""
     text = _help_of(*command)
     if command:
         yield f"\n{'#' * (len(command) + 1)} jaxlake {' '.join(command)}\n\n```text\n{text}```\n"
     nested = re.search(r"^ {2}(?:COMMAND|ACTION)\n((?: {4}.*\n)+)", text, re.MULTILINE)
     for name in _NAME.findall(nested[1]) if nested else ():
-        yield from _described(*command, name)
+        yield from _command_sections(*command, name)
 
 
 def _help_of(*command: str) -> str:
@@ -61,71 +61,77 @@ file have their default; the `config.yaml` of a run has them all. Files of studi
 
 
 def configuration_page() -> str:
-    """Write the page; it needs what `training` needs."""
+    """Return the page; it imports `training` and so needs its dependencies."""
     from training.schema import RunConfig
 
     schema = RunConfig.model_json_schema()
-    return _CONFIGURATION + "\n".join(_section(schema, schema["$defs"], ""))
+    return _CONFIGURATION + "\n".join(_section_tables(schema, schema["$defs"], ""))
 
 
-def _section(section: dict[str, Any], schemas: dict[str, Any], name: str) -> Iterator[str]:
-    """Write one section as a table, and then the sections in it."""
+def _section_tables(section: dict[str, Any], schemas: dict[str, Any], name: str) -> Iterator[str]:
+    """Yield a configuration section as a table, followed by its nested sections."""
     required, inner = section.get("required", ()), []
     yield from ("| key | takes | default | |", "|---|---|---|---|")
     for key, field in section.get("properties", {}).items():
         path = f"{name}.{key}" if name else key
-        parts = [schemas[part] for part in _references(field) if "properties" in schemas[part]]
-        inner += [(path, part) for part in parts]
-        default = "required" if key in required else _value(field.get("default"))
-        takes = " or ".join(dict.fromkeys(_takes(field, schemas)))
-        takes = takes.replace("a section", f"[a section](#{slug(path)})") if parts else takes
-        yield f"| `{key}` | {takes} | {default} | {_words(field.get('description', ''))} |"
-    for path, part in inner:
-        own = " (of an environment of your own)" if part["title"].startswith("Other") else ""
-        yield from ("", f"{'#' * min(path.count('.') + 2, 4)} {path}{own}", "")
-        if described := _words(part.get("description", "").split("\n\n")[0]):
-            yield from (described, "")
-        yield from _section(part, schemas, path)
+        nested = [
+            schemas[schema] for schema in _references(field) if "properties" in schemas[schema]
+        ]
+        inner += [(path, schema) for schema in nested]
+        default = "required" if key in required else _default_text(field.get("default"))
+        accepted = " or ".join(dict.fromkeys(_accepted_types(field, schemas)))
+        accepted = (
+            accepted.replace("a section", f"[a section](#{slug(path)})") if nested else accepted
+        )
+        yield f"| `{key}` | {accepted} | {default} | {_table_text(field.get('description', ''))} |"
+    for path, schema in inner:
+        suffix = " (of an environment of your own)" if schema["title"].startswith("Other") else ""
+        yield from ("", f"{'#' * min(path.count('.') + 2, 4)} {path}{suffix}", "")
+        if description := _table_text(schema.get("description", "").split("\n\n")[0]):
+            yield from (description, "")
+        yield from _section_tables(schema, schemas, path)
 
 
 def _references(field: dict[str, Any]) -> list[str]:
-    """Return the names of the schemas that a field may be."""
+    """Return the names of the schemas that a field accepts."""
     options = [field, *field.get("anyOf", ()), *field.get("allOf", ()), *field.get("oneOf", ())]
     return [option["$ref"].rpartition("/")[2] for option in options if "$ref" in option]
 
 
-def _takes(field: dict[str, Any], schemas: dict[str, Any]) -> Iterator[str]:
-    """Yield the types that a field accepts."""
+def _accepted_types(field: dict[str, Any], schemas: dict[str, Any]) -> Iterator[str]:
+    """Yield descriptions of the types that a field accepts."""
     for option in (*field.get("anyOf", ()), *field.get("allOf", ()), *field.get("oneOf", ())):
-        yield from _takes(option, schemas)
+        yield from _accepted_types(option, schemas)
     if "$ref" in field:
         schema = schemas[field["$ref"].rpartition("/")[2]]
-        yield "a section" if "properties" in schema else " or ".join(_takes(schema, schemas))
+        yield (
+            "a section" if "properties" in schema else " or ".join(_accepted_types(schema, schemas))
+        )
     elif "enum" in field:
         yield from (f"`{value}`" for value in field["enum"])
     elif "const" in field:
         yield f"`{field['const']}`"
     elif field.get("type") == "array":
-        item = " or ".join(_takes(field.get("items", {}), schemas))
+        item = " or ".join(_accepted_types(field.get("items", {}), schemas))
         yield f"list of {item or 'values'}"
     elif "type" in field:
-        yield _KINDS.get(field["type"], field["type"]) + _range(field)
+        yield _KINDS.get(field["type"], field["type"]) + _range_text(field)
 
 
 _KINDS = {"boolean": "`true`, `false`", "integer": "integer", "object": "mapping", "string": "text"}
 
 
-def _range(field: dict[str, Any]) -> str:
+def _range_text(field: dict[str, Any]) -> str:
     signs = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
     limits = [f"{sign} {field[key]:.12g}" for key, sign in signs.items() if key in field]
     return f" {', '.join(limits)}" if limits else ""
 
 
-def _value(default: Any) -> str:
+def _default_text(default: Any) -> str:
     if isinstance(default, dict):
         return "as below"
     return f"`{json.dumps(default, ensure_ascii=False)}`"
 
 
-def _words(text: str) -> str:
+def _table_text(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|")

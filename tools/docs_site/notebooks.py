@@ -1,16 +1,16 @@
-"""Notebooks as pages: their text, their code, and the outputs that they were committed with."""
+"""Convert notebooks to pages with their text, code and committed outputs."""
 
 import base64
 import json
 from pathlib import Path
 from typing import Any
 
-LONGEST_OUTPUT = 4_000
-"""Characters of one printed output that a page shows."""
+MAX_OUTPUT_LENGTH = 4_000
+"""Maximum number of characters of one printed output on a page."""
 
 
 def notebook_page(notebook: Path, name: str) -> tuple[str, dict[str, bytes]]:
-    """Return the page of a notebook and its pictures, by the names that the page calls them."""
+    """Return the page of a notebook, and its pictures by file name."""
     parts: list[str] = []
     pictures: dict[str, bytes] = {}
     for cell in json.loads(notebook.read_text(encoding="utf-8"))["cells"]:
@@ -20,19 +20,19 @@ def notebook_page(notebook: Path, name: str) -> tuple[str, dict[str, bytes]]:
             continue
         parts.append(f"```python\n{source}\n```")
         for output in cell.get("outputs", ()):
-            text, picture = _shown(output)
+            text, picture = _read_output(output)
             if picture is not None:
                 file = f"{name}-{len(pictures) + 1}.{text}"
                 pictures[file] = picture
                 parts.append(f"![output of the cell above]({file})")
             elif text.strip():
-                cut = text[:LONGEST_OUTPUT].rstrip()
-                parts.append(f"```text\n{cut}\n```")
+                shown = text[:MAX_OUTPUT_LENGTH].rstrip()
+                parts.append(f"```text\n{shown}\n```")
     return "\n\n".join(parts) + "\n", pictures
 
 
-def _shown(output: dict[str, Any]) -> tuple[str, bytes | None]:
-    """Return the text of an output; or else, of a picture, how its name ends, and its bytes."""
+def _read_output(output: dict[str, Any]) -> tuple[str, bytes | None]:
+    """Return the text of an output and None, or the suffix and the bytes of a picture."""
     if output["output_type"] == "stream":
         return "".join(output["text"]), None
     data = output.get("data", {})

@@ -1,4 +1,4 @@
-"""The pages and files of the site, collected from the repository, with their links checked."""
+"""Collect the pages and files of the site from the repository, and check their links."""
 
 import ast
 import posixpath
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tools.docs_site.generated import commands_page, configuration_page
-from tools.docs_site.links import anchors, rewritten
+from tools.docs_site.links import anchors, rewrite_links
 from tools.docs_site.notebooks import notebook_page
 from tools.docs_site.prompts import prompts_page
 
@@ -34,7 +34,7 @@ _ALL_NAMES = re.compile(r"^<!-- all public names of ([\w.]+) -->$", re.MULTILINE
 
 @dataclass
 class Site:
-    """The site by places on it, and what is wrong with its links."""
+    """Pages and files by their path on the site, and the problems of their links."""
 
     pages: dict[str, str] = field(default_factory=dict)  # Markdown
     files: dict[str, Path | bytes] = field(default_factory=dict)
@@ -42,12 +42,12 @@ class Site:
 
 
 def collect(root: Path = ROOT) -> Site:
-    """Collect the site from a checkout, and turn links of the repository into links of the site."""
+    """Collect the site from a checkout, and turn repository links into site links."""
     site = Site()
-    sources = {f"docs/{place}": (place, text) for place, text in _docs(root)}
-    for name, place in _ROOT_PAGES.items():
+    sources = {f"docs/{site_path}": (site_path, text) for site_path, text in _docs_pages(root)}
+    for name, site_path in _ROOT_PAGES.items():
         if (root / name).exists():
-            sources[name] = place, (root / name).read_text(encoding="utf-8")
+            sources[name] = site_path, (root / name).read_text(encoding="utf-8")
     for plan in sorted((root / _PLANS).glob("*.md")):
         sources[f"{_PLANS}/{plan.name}"] = f"plans/{plan.name}", plan.read_text(encoding="utf-8")
     for notebook in sorted((root / "notebooks").glob("*.ipynb")):
@@ -57,12 +57,12 @@ def collect(root: Path = ROOT) -> Site:
     for path in sorted((root / "docs").rglob("*")):
         if path.is_file() and path.suffix != ".md":
             site.files[path.relative_to(root / "docs").as_posix()] = path
-    for source, (place, text) in sources.items():
+    for source, (site_path, text) in sources.items():
 
         def follow(line: int, path: str, anchor: str, source: str = source) -> str:
             target = posixpath.normpath(posixpath.join(posixpath.dirname(source), path))
             target = target if path else source
-            location = _place_of(target, root, site, sources)
+            location = _find_site_path(target, root, site, sources)
             if location is None:
                 site.problems.append(f"{source}:{line}: {path} leads to {target}, which is missing")
                 return path
@@ -72,56 +72,56 @@ def collect(root: Path = ROOT) -> Site:
                 path
             )
 
-        site.pages[place] = rewritten(text, follow)
+        site.pages[site_path] = rewrite_links(text, follow)
     return site
 
 
-def _docs(root: Path) -> Iterator[tuple[str, str]]:
-    """Yield the place and the text of each page of `docs/`, generated pages included."""
+def _docs_pages(root: Path) -> Iterator[tuple[str, str]]:
+    """Yield the site path and the text of each page of `docs/` and of each generated page."""
     docs = root / "docs"
     for path in sorted(docs.rglob("*.md")):
         text = path.read_text(encoding="utf-8")
         yield (
             path.relative_to(docs).as_posix(),
-            _ALL_NAMES.sub(lambda match: _directives(root, match[1]), text),
+            _ALL_NAMES.sub(lambda match: _reference_directives(root, match[1]), text),
         )
     if (docs / "reference").is_dir():
-        for place, write in _GENERATED.items():
-            yield place, write()
+        for site_path, write in _GENERATED.items():
+            yield site_path, write()
 
 
-def _place_of(
+def _find_site_path(
     target: str, root: Path, site: Site, sources: dict[str, tuple[str, str]]
 ) -> str | None:
-    """Return the place on the site of a path in the repository; None if there is no such file.
+    """Return the site path of a repository path, or None if it does not exist.
 
-    Linked files outside of `docs/` become files of the site, and folders lists of their files.
+    Linked files outside of `docs/` are added to the site; linked folders become lists of files.
     """
     if target in sources:
         return sources[target][0]
     if target in site.files:  # a picture of a notebook
         return target
-    path, place = root / target, f"files/{target}"
+    path, file_path = root / target, f"files/{target}"
     if path.is_dir():
         names = sorted(entry.name for entry in path.iterdir() if entry.name[0] not in "._")
-        listed = "".join(f"- `{name}`\n" for name in names)
-        site.pages[f"{place}/index.md"] = f"# {target}/\n\n{listed}"
-        return f"{place}/index.md"
+        file_list = "".join(f"- `{name}`\n" for name in names)
+        site.pages[f"{file_path}/index.md"] = f"# {target}/\n\n{file_list}"
+        return f"{file_path}/index.md"
     if not path.is_file():
         return None
     if target.startswith("docs/"):
         return target.removeprefix("docs/")
-    site.files[place] = path
-    return place
+    site.files[file_path] = path
+    return file_path
 
 
-def _directives(root: Path, package: str) -> str:
-    """Write mkdocstrings' directive for each public name of a package."""
+def _reference_directives(root: Path, package: str) -> str:
+    """Return mkdocstrings' directive for each public name of a package."""
     return "\n".join(f"::: {package}.{name}" for name in public_names(root, package))
 
 
 def public_names(root: Path, package: str) -> list[str]:
-    """Return the names that a package's `__init__.py` imports, in its order, without running it."""
+    """Return the names that a package's `__init__.py` imports, in order, without importing it."""
     tree = ast.parse((root / package.replace(".", "/") / "__init__.py").read_text("utf-8"))
     imports = [node for node in tree.body if isinstance(node, ast.ImportFrom)]
     names = [alias.asname or alias.name for node in imports for alias in node.names]
@@ -129,11 +129,13 @@ def public_names(root: Path, package: str) -> list[str]:
 
 
 def navigation_problems(config: Path, pages: set[str]) -> list[str]:
-    """Return the pages that `nav` in zensical.toml lacks, repeats, or names although missing.
+    """Return the pages that are missing, repeated or unknown in `nav` of zensical.toml.
 
-    Plans and copies of linked files are reached by links alone.
+    Plans and copies of linked files need no entry, because pages link to them.
     """
-    nav_pages = list(_named(tomllib.loads(config.read_text(encoding="utf-8"))["project"]["nav"]))
+    nav_pages = list(
+        _nav_pages(tomllib.loads(config.read_text(encoding="utf-8"))["project"]["nav"])
+    )
     listed = {page for page in pages if not page.startswith(_UNLISTED)}
     problems = [f"nav: {page} is not listed" for page in sorted(listed - set(nav_pages))]
     problems += [f"nav: {page} does not exist" for page in sorted(set(nav_pages) - pages)]
@@ -141,10 +143,10 @@ def navigation_problems(config: Path, pages: set[str]) -> list[str]:
     return problems + [f"nav: {page} is listed twice" for page in sorted(repeated)]
 
 
-def _named(entries: list[Any]) -> Iterator[str]:
+def _nav_pages(entries: list[Any]) -> Iterator[str]:
     for entry in entries:
         for value in entry.values():
             if isinstance(value, list):
-                yield from _named(value)
+                yield from _nav_pages(value)
             else:
                 yield value

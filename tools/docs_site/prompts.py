@@ -1,4 +1,4 @@
-"""The page of prompts: what a policy and an engineer really read, written by the code that asks."""
+"""The page of prompts, written by the code that `jaxlake run` uses."""
 
 from dataclasses import replace
 
@@ -37,7 +37,7 @@ _ANSWERS = (
 
 
 def prompts_page() -> str:
-    """Write the page; it needs what `training` needs."""
+    """Return the page; it imports `training` and so needs its dependencies."""
     import jax
     import numpy as np
 

@@ -1,7 +1,4 @@
-"""Shared code of the JAX workers: one program on every device, compiled before it runs.
-
-Both sides of a comparison use it, so they have the same number of devices.
-"""
+"""Shared code of the JAX workers: a program compiled for several devices before it runs."""
 
 import time
 from collections.abc import Callable
@@ -15,7 +12,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from benchmarks.lake.protocol import repeat
 
 BATCH = PartitionSpec("devices")
-EVERYWHERE = PartitionSpec()
+REPLICATED = PartitionSpec()
 
 
 @dataclass(frozen=True)
@@ -36,10 +33,10 @@ class ProgramContestant:
 
     program: Program
     units: float
-    """What one call of the program does."""
+    """Units of work per call of the program."""
 
     def measure(self, seconds: float) -> dict[str, Any]:
-        """Call the program for so long."""
+        """Call the program repeatedly for `seconds`."""
 
         def call() -> float:
             self.program()
@@ -57,10 +54,10 @@ def build(
     """Compile `function` for several devices and put its arguments there.
 
     Args:
-        function: from batches to batches; each device gets an equal part of them.
-        arguments: pytrees of arrays; those with the spec BATCH are split along their leading axis.
-        specs: one per argument, BATCH or EVERYWHERE.
-        devices: how many. With one, nothing is sharded.
+        function: Maps batches to batches; each device gets an equal part.
+        arguments: Pytrees of arrays; those with the spec BATCH are split along the leading axis.
+        specs: One per argument, BATCH or REPLICATED.
+        devices: Number of devices; with one, nothing is sharded.
     """
     mesh = Mesh(np.array(jax.devices()[:devices]), ("devices",))
     placed = tuple(

@@ -1,4 +1,4 @@
-"""`jaxlake.generate`: distinct, solved boards in given shares, with a new key at each call."""
+"""Worker that runs `jaxlake.generate` with a new key at each call."""
 
 import time
 from typing import Any
@@ -22,10 +22,10 @@ class _Generator:
         count: int,
         devices: int,
     ) -> dict[str, Any]:
-        """Compile it, make one set and check that the set keeps its shares.
+        """Compile the generator, make one set and check its shares.
 
         Raises:
-            RuntimeError: Boards are missing, or the share of those that need a wait isn't met.
+            RuntimeError: Boards are missing, or the wait ratio differs from the request.
         """
         selected = tuple(jax.devices()[:devices])
 
@@ -51,7 +51,7 @@ class _Generator:
         return {"compile_seconds": compile_seconds}
 
     def measure(self, seconds: float) -> dict[str, Any]:
-        """Make sets; a unit is a board in its place."""
+        """Make sets for `seconds`; a unit is one board of a set."""
         return repeat(lambda: float(np.sum(self._make().filled)), seconds)
 
     def _make(self) -> Generated:

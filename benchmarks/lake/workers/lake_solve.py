@@ -1,7 +1,7 @@
-"""`jaxlake.solve` on boards from a file, all of them in one call.
+"""Worker that solves all boards of a file with one call of `jaxlake.solve`.
 
-It gives up a board when `generate` would, after as many replanned agents, and not as late as it
-does by default: a batch waits for its hardest boards, and the peer gives up a board, too.
+The search budget per board is that of `generate`, which is below the default of `solve`: a batch
+waits for its hardest boards, and the peer also gives up boards.
 """
 
 from typing import Any
@@ -30,15 +30,15 @@ def read_boards(path: str, count: int | None = None) -> jaxlake.Instance:
 
 
 def solve_drawn(board: jaxlake.Instance) -> jaxlake.Solution:
-    """Solve a board with the budget that `generate` has for its candidates."""
+    """Solve a board with the search budget of `generate`'s candidates."""
     return jaxlake.solve(board, max_expansions=candidate_budgets(board))
 
 
 class _Solver(ProgramContestant):
-    """The compiled solver with its boards; a unit is a board solved or proved unsolvable."""
+    """The compiled solver and its boards; a unit is a board solved or proved unsolvable."""
 
     def prepare(self, boards: str, count: int, devices: int) -> dict[str, Any]:
-        """Read and compile; the first call, which warms up, also gives the answers to compare."""
+        """Read the boards, compile the solver, and solve them once for the comparison of costs."""
         instances = read_boards(boards, count)
         self.program = build(jax.vmap(solve_drawn), (instances,), (BATCH,), devices)
         self._solutions = jax.tree.map(np.asarray, self.program())
@@ -48,7 +48,7 @@ class _Solver(ProgramContestant):
         return {"compile_seconds": self.program.compile_seconds, "boards": count, **counts}
 
     def answers(self) -> dict[str, Any]:
-        """Return each board's status and least sum of costs."""
+        """Return the status and the optimal sum of costs of each board."""
         return {
             "status": self._solutions.status.tolist(),
             "costs": self._solutions.sum_of_costs.tolist(),

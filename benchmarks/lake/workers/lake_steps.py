@@ -1,8 +1,8 @@
-"""Steps of a batch of lakes in one compiled program, with auto-reset.
+"""Worker that steps a batch of lakes with auto-reset in one compiled program.
 
-Actions and keys are drawn beforehand. Everything that a step returns is carried on, so that each
-step's observations, rewards and flags are written to memory as they would be for a policy. Episodes
-start at different times: if they all ended at once, most steps would need no reset.
+Actions and keys are drawn beforehand. The scan carries all results of a step, so that observations,
+rewards and flags are written to memory as for a policy. Episodes start at different times; if all
+ended together, most steps would need no reset.
 """
 
 from dataclasses import replace
@@ -14,7 +14,7 @@ import numpy as np
 
 import jaxlake
 from benchmarks.lake.protocol import serve
-from benchmarks.lake.workers.jax_program import BATCH, EVERYWHERE, ProgramContestant, build
+from benchmarks.lake.workers.jax_program import BATCH, REPLICATED, ProgramContestant, build
 from benchmarks.lake.workers.lake_solve import read_boards
 from jaxlake.environment.conflict_policies import ConflictPolicy
 from jaxlake.environment.lake_environment import LakeEnvironment
@@ -23,7 +23,7 @@ from jaxlake.environment.params import env_params
 
 _OBSERVATIONS: dict[str, Observation] = {
     "compact": Compact(),
-    "agent_centred": AgentCentred(radius=5),  # as far as POGEMA's agents see by default
+    "agent_centred": AgentCentred(radius=5),  # POGEMA's default radius
 }
 
 
@@ -39,10 +39,7 @@ class _Lake(ProgramContestant):
         steps: int,
         devices: int,
     ) -> dict[str, Any]:
-        """Compile `steps` steps of `environments` environments on boards of a file.
-
-        Agents in conflict stay where they are.
-        """
+        """Compile a program of `steps` steps of `environments` environments on boards of a file."""
         environment = LakeEnvironment(
             conflict=ConflictPolicy.BLOCK_BOTH, observation=_OBSERVATIONS[observation]
         )
@@ -58,22 +55,22 @@ class _Lake(ProgramContestant):
         states = replace(states, time=times)
 
         def step(keys: Any, states: Any, actions: Any, params: Any) -> tuple[Any, Any]:
-            observations, states, *rest = jax.vmap(environment.step, (0, 0, 0, None))(
+            observations, states, *outputs = jax.vmap(environment.step, (0, 0, 0, None))(
                 keys, states, actions.astype(jnp.int8), params
             )
-            return states, (observations, *rest)
+            return states, (observations, *outputs)
 
         def run(states: Any, keys: Any, actions: Any, params: Any) -> tuple[Any, Any]:
             returned = jax.eval_shape(step, keys[:, 0], states, actions[:, 0], params)[1]
-            blank = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), returned)
+            empty_outputs = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), returned)
 
             def advance(carry: Any, inputs: tuple[jax.Array, jax.Array]) -> tuple[Any, None]:
                 return step(inputs[0], carry[0], inputs[1], params), None
 
-            by_step = (jnp.moveaxis(keys, 1, 0), jnp.moveaxis(actions, 1, 0))
-            return jax.lax.scan(advance, (states, blank), by_step)[0]
+            inputs_by_step = (jnp.moveaxis(keys, 1, 0), jnp.moveaxis(actions, 1, 0))
+            return jax.lax.scan(advance, (states, empty_outputs), inputs_by_step)[0]
 
-        specs = (BATCH, BATCH, BATCH, EVERYWHERE)
+        specs = (BATCH, BATCH, BATCH, REPLICATED)
         self.program = build(run, (states, keys, actions, params), specs, devices)
         self.units = environments * steps
         self.program()

@@ -1,4 +1,4 @@
-"""POGEMA (NumPy and Python): one environment in one process, random joint actions."""
+"""Worker that steps one POGEMA environment (NumPy and Python) with random joint actions."""
 
 import random
 from importlib.metadata import version
@@ -12,12 +12,12 @@ _STEPS = 200
 
 
 class _Pogema:
-    """The environment and joint actions that were drawn before the clock starts."""
+    """The environment, with joint actions drawn before the clock starts."""
 
     def prepare(
         self, size: int, num_agents: int, hole_ratio: float, episode_steps: int
     ) -> dict[str, Any]:
-        """Make the environment: agents that collide stay where they are (`soft`)."""
+        """Make the environment; agents that collide stay in their cells (`soft`)."""
         self._environment = pogema_v0(
             GridConfig(
                 size=size,
@@ -36,7 +36,7 @@ class _Pogema:
         return {"version": version("pogema")}
 
     def measure(self, seconds: float) -> dict[str, Any]:
-        """Step, and reset whenever an episode has ended."""
+        """Step for `seconds`, and reset after each episode."""
         return repeat(self._steps, seconds)
 
     def _steps(self) -> float:

@@ -1,4 +1,4 @@
-"""w9-pathfinding (C++): Conflict-Based Search, least sum of costs, one board after the other."""
+"""Worker that solves one board after the other by w9-pathfinding's CBS (C++)."""
 
 import os
 import time
@@ -11,23 +11,23 @@ from w9_pathfinding.mapf import CBS
 
 from benchmarks.lake.protocol import serve
 
-# No plan of a 10x10 board in the benchmark comes near this length.
+# Plans of 10x10 boards in the benchmark are much shorter.
 _MAX_LENGTH = 400
 
 
 class _Cbs:
-    """The boards, the index of the next one, and what has been found so far."""
+    """The boards, the index of the next board, and the costs found so far."""
 
     def prepare(self, boards: str, max_time: float, core: int | None = None) -> dict[str, Any]:
-        """Read the boards of an NPZ file into the lists that the library takes.
+        """Read the boards of an NPZ file into the library's format.
 
-        With `core` the process stays on that one of the cores that its parent may use.
+        `core` pins the process to one of the parent's cores.
         """
         if core is not None:
             allowed = sorted(os.sched_getaffinity(os.getppid()))
             os.sched_setaffinity(0, {allowed[core % len(allowed)]})
         arrays = np.load(boards)
-        # The library wants (column, row) and -1 for what can't be entered.
+        # The library expects (column, row), and the weight -1 for blocked cells.
         self._weights = np.where(arrays["holes"], -1, 1).tolist()
         self._starts = [[(c, r) for r, c in board] for board in arrays["starts"].tolist()]
         self._goals = [[(c, r) for r, c in board] for board in arrays["goals"].tolist()]
@@ -38,42 +38,42 @@ class _Cbs:
         return {"version": version("w9-pathfinding")}
 
     def measure(self, seconds: float) -> dict[str, Any]:
-        """Solve boards from where the last call stopped, starting over after the last one.
+        """Solve boards from where the last call stopped, cyclically.
 
         The time covers only building the library's environment and its search. `units` and
         `seconds` count the solved boards.
         """
-        solved, spent, wasted = 0, 0.0, 0.0
-        while spent + wasted < seconds:
+        solved, solved_seconds, failed_seconds = 0, 0.0, 0.0
+        while solved_seconds + failed_seconds < seconds:
             index = self._next
             self._next = (index + 1) % len(self._weights)
             start = time.perf_counter()
             paths = self._solve(index)
-            passed = time.perf_counter() - start
+            elapsed = time.perf_counter() - start
             self._costs[index] = self._cost(index, paths)
             if paths is None:
-                wasted += passed
+                failed_seconds += elapsed
             else:
                 solved += 1
-                spent += passed
-        return {"units": solved, "seconds": spent}
+                solved_seconds += elapsed
+        return {"units": solved, "seconds": solved_seconds}
 
     def solve_some(self, boards: list[int]) -> dict[str, Any]:
-        """Solve some boards; return [index, seconds, cost or null] of each."""
+        """Solve these boards; return [index, seconds, cost or null] of each."""
         answers = []
         for index in boards:
-            began = time.perf_counter()
+            start = time.perf_counter()
             paths = self._solve(index)
-            seconds = time.perf_counter() - began
+            seconds = time.perf_counter() - start
             answers.append([index, seconds, self._cost(index, paths)])
         return {"boards": answers}
 
     def answers(self) -> dict[str, Any]:
-        """Return (index, cost or null where it gave up) of each board seen."""
+        """Return (index, cost) of each board seen; the cost is null if CBS gave up."""
         return {"costs": sorted(self._costs.items())}
 
     def _solve(self, index: int) -> Any:
-        """Return the paths of one board, None if the search gave up."""
+        """Return the paths of one board, or None if the search gave up."""
         environment = Grid(self._weights[index], edge_collision=True)
         try:
             paths = CBS(environment).mapf(
@@ -87,7 +87,7 @@ class _Cbs:
         return paths or None
 
     def _cost(self, index: int, paths: Any) -> int | None:
-        """Sum up the times of last arrival: waiting at the goal at the end costs nothing."""
+        """Return the sum of the last arrival times; final waits at a goal cost nothing."""
         if paths is None:
             return None
         total = 0

@@ -35,7 +35,7 @@ def reading(opened, pairs):
 def writes(reading: ReadingTest, monkeypatch, change) -> None:
     """Let the model write what `change` makes of the sides' true tokens, (2 N, L) each."""
     truth = np.asarray(reading._sequences.input_ids)
-    monkeypatch.setattr(reading, "_written", lambda params: change(truth.copy()))
+    monkeypatch.setattr(reading, "_predict_tokens", lambda params: change(truth.copy()))
 
 
 def test_rule_has_full_agreement_and_flips(reading, monkeypatch):
@@ -80,7 +80,7 @@ def test_greedy_decoding_takes_most_probable_token(reading, opened):
     from flax import nnx
 
     policy, params = opened
-    written = reading._written(params)
+    written = reading._predict_tokens(params)
     sequences = reading._sequences
     assert written.shape == sequences.input_ids.shape
     model = nnx.merge(policy.graphdef, params)

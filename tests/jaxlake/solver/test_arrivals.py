@@ -38,7 +38,7 @@ def test_staircases_match_enumerated_plans(grids):
     stairs = _entries(_words(grids, widths_for()))
     heights = set()
     for b, grid in enumerate(grids):
-        solo_distances = oracles.boards.distances_alone(oracles.read(grid))
+        solo_distances = oracles.boards.solo_distances(oracles.read(grid))
         arrivals = oracles.arrival_times(grid, max(solo_distances) + CHECKED + 2)
         excesses = [(x - solo_distances[0], y - solo_distances[1]) for x, y in arrivals]
         for e in range(CHECKED):
