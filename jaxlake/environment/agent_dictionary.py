@@ -9,7 +9,7 @@ from jaxlake.environment.lake_environment import Info, LakeEnvironment
 from jaxlake.environment.observations import NUM_ACTIONS
 from jaxlake.environment.params import EnvParams, EnvState
 from jaxlake.environment.spaces import Box, Discrete, Space
-from jaxlake.runtime.random_keys import typed_key
+from jaxlake.runtime.random_keys import to_typed_key
 
 ByAgent = dict[str, Any]
 """One value for each name in `AgentDictionaryLake.agents`."""
@@ -53,7 +53,7 @@ class AgentDictionaryLake:
 
     def reset(self, key: jax.Array) -> tuple[ByAgent, EnvState]:
         """Start an episode and return (observations, state)."""
-        observation, state = self.environment.reset(typed_key(key), self.params)
+        observation, state = self.environment.reset(to_typed_key(key), self.params)
         return self._observations(observation), state
 
     def step(
@@ -71,7 +71,7 @@ class AgentDictionaryLake:
             (observations, state, rewards, dones, info), with `info` from `LakeEnvironment.step`.
         """
         observation, next_state, reward, terminated, truncated, info = self.environment.step(
-            typed_key(key), state, self._stack_actions(actions), self.params
+            to_typed_key(key), state, self._stack_actions(actions), self.params
         )
         done = terminated | truncated
         if reset_state is not None:

@@ -12,7 +12,7 @@ from jaxlake.environment.lake_environment import LakeEnvironment
 from jaxlake.environment.observations import NUM_ACTIONS
 from jaxlake.environment.params import EnvParams, EnvState
 from jaxlake.environment.spaces import Discrete, Space
-from jaxlake.runtime.random_keys import typed_key
+from jaxlake.runtime.random_keys import to_typed_key
 
 MAX_JOINT_AGENTS = 5
 """Largest number of agents; five agents have 5**5 = 3,125 joint actions."""
@@ -58,7 +58,7 @@ class JointAgentLake:
 
     def reset(self, key: jax.Array, params: EnvParams | None = None) -> tuple[Any, EnvState]:
         """Start an episode; see `LakeEnvironment.reset`."""
-        return self.environment.reset(typed_key(key), self._params_or_default(params))
+        return self.environment.reset(to_typed_key(key), self._params_or_default(params))
 
     reset_env = reset
 
@@ -153,6 +153,6 @@ def _step_jointly(
 ) -> tuple[Any, ...]:
     actions = split_joint_action(action, state.positions.shape[-2])
     observation, state, reward, *rest = getattr(environment, method)(
-        typed_key(key), state, actions, params
+        to_typed_key(key), state, actions, params
     )
     return observation, state, jnp.sum(reward), *rest

@@ -11,7 +11,7 @@ from jaxlake.board.dynamics import ACTION_BITS, Action, open_moves
 from jaxlake.board.instance import Instance, check_instance
 from jaxlake.board.limits import MAX_SIZE
 from jaxlake.runtime.cpu_devices import is_eager
-from jaxlake.runtime.random_keys import check_typed
+from jaxlake.runtime.random_keys import check_typed_key
 from jaxlake.solver import DEFAULT_HORIZON
 
 
@@ -147,7 +147,7 @@ class EnvState:
 
 def initial_state(key: jax.Array, params: EnvParams) -> EnvState:
     """Return the initial state on a board drawn uniformly from the pool (bias: count / 2**32)."""
-    check_typed(key)
+    check_typed_key(key)
     if not isinstance(params, EnvParams):
         raise TypeError(
             "params must be an EnvParams from jaxlake.environment.env_params, got "

@@ -22,7 +22,7 @@ from jaxlake.generator.candidates import decode_boards, draw_codes
 from jaxlake.runtime.random_keys import check_key
 from jaxlake.solver import DEFAULT_HORIZON, Status, solve_batch
 from jaxlake.solver.many_slots import candidate_budgets
-from jaxlake.statistics.tables import wilson_interval
+from jaxlake.statistics.intervals import wilson_interval
 
 _TABLE_FILE = "feasibility_table.json"
 _BATCH_SIZE = 2048

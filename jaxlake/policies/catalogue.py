@@ -7,13 +7,13 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from jaxlake.errors import did_you_mean
 from jaxlake.policies.joint_rollout import JointPolicy, check_policy
 from jaxlake.policies.plan_following import optimal_policy, prioritised_policy
 from jaxlake.policies.reactive import RandomPolicy, ShortestPathPolicy
+from jaxlake.runtime.random_keys import is_typed_key
 from jaxlake.solver import DEFAULT_HORIZON
 from jaxlake.user_code import import_code, is_code_name
 
@@ -32,8 +32,8 @@ def policy_of(name: str, *, horizon: int = DEFAULT_HORIZON) -> JointPolicy:
     """Return a policy by name.
 
     Args:
-        name: A key of `POLICIES`, or `module:NAME` for your own policy: an object with the methods
-            of `JointPolicy`, or a class or function that returns one without arguments.
+        name: A key of `POLICIES`, or `module:NAME` for your own policy. NAME is an object with the
+            methods of `JointPolicy`, or a class or function that returns one without arguments.
         horizon: The longest plan of planning policies, in steps.
 
     Raises:
@@ -57,9 +57,10 @@ def policy_of(name: str, *, horizon: int = DEFAULT_HORIZON) -> JointPolicy:
 
 
 def policy_digest(policy: JointPolicy) -> str:
-    """Return the SHA-256 of a policy's class, and of the arrays and plain values in its fields.
+    """Return a SHA-256 digest of a policy's class and of the values in its fields.
 
-    Fields of other types count by the names of their types only.
+    Arrays, numbers, strings and dataclasses contribute their values. Other fields contribute only
+    the names of their types.
     """
     digest = hashlib.sha256()
 
@@ -70,7 +71,7 @@ def policy_digest(policy: JointPolicy) -> str:
         leaves, structure = jax.tree.flatten(value)
         digest.update(re.sub(" at 0x[0-9a-f]+", "", str(structure)).encode())
         for leaf in leaves:
-            if isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+            if is_typed_key(leaf):
                 leaf = jax.random.key_data(leaf)
             if isinstance(leaf, jax.Array | np.ndarray):
                 digest.update(f"{leaf.dtype} {leaf.shape}".encode() + np.asarray(leaf).tobytes())
@@ -79,8 +80,8 @@ def policy_digest(policy: JointPolicy) -> str:
             elif dataclasses.is_dataclass(leaf) and not isinstance(leaf, type):
                 add(leaf)
             else:
-                kind = leaf if hasattr(leaf, "__qualname__") else type(leaf)
-                digest.update(kind.__qualname__.encode())
+                named = leaf if hasattr(leaf, "__qualname__") else type(leaf)
+                digest.update(named.__qualname__.encode())
 
     add(
         policy

@@ -1,4 +1,4 @@
-"""Protocol and rollouts of joint policies, and their statistics over configurations."""
+"""Protocol of joint policies, their rollouts, and tables of their results by configuration."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -16,7 +16,7 @@ from jaxlake.board.verification import Outcome, verify
 from jaxlake.environment.conflict_policies import ConflictPolicy, conflict_policy, resolve
 from jaxlake.runtime.batch_axes import merge_batch_axes
 from jaxlake.runtime.memory import require_memory
-from jaxlake.runtime.random_keys import check_key
+from jaxlake.runtime.random_keys import check_key, fold_in_each
 from jaxlake.solver import DEFAULT_HORIZON, Solution
 from jaxlake.solver.materialize import materialize
 from jaxlake.statistics.tables import Statistics, tabulate
@@ -42,7 +42,7 @@ class JointPolicy(Protocol):
             key: typed PRNG key.
             instance: the board, unbatched.
             positions: int8 (K, 2).
-            time: int32 (), steps made so far.
+            time: int32 (), number of steps already taken.
             memory: the memory returned by `start` or the previous `act`.
 
         Returns:
@@ -73,7 +73,7 @@ class JointRollout:
     """Episodes of a policy on B boards."""
 
     actions: jax.Array  # int8 (B, T, K), the executed actions; WAIT from `length` on
-    length: jax.Array  # int32 (B,), steps until the goals, the first broken rule, or T
+    length: jax.Array  # int32 (B,), steps until all goals are reached, a rule is broken, or T
     outcome: Outcome  # leaves (B, ...), verification of `actions` as a plan
 
 
@@ -117,7 +117,7 @@ def roll_out(
     require_memory("roll_out", (key, instances), B, 3 * max_steps * K + 2 * N**2)
     conflict = conflict_policy(conflict)
     instances = jax.tree.map(jnp.asarray, instances)
-    keys = _fold_in_numbers(key, jnp.arange(instances.size.shape[0]))
+    keys = fold_in_each(key, jnp.arange(instances.size.shape[0]))
     return play_boards(keys, policy, instances, max_steps, solutions, conflict)
 
 
@@ -130,7 +130,7 @@ def play_boards(
     solutions: Solution | None,
     conflict: ConflictPolicy,
 ) -> JointRollout:
-    """Play every board once as in `roll_out`, without checks and with one key per board, (B,)."""
+    """Play every board once, as `roll_out`, but without checks and with keys (B,)."""
     play = merge_batch_axes(partial(_play_batch, policy, max_steps=max_steps, conflict=conflict))
     actions, length = play(keys, instances)
     verify_all = jax.vmap(verify, (0, 0, 0, None, 0))
@@ -162,11 +162,11 @@ def sweep(
         mask: bool (C, B), the boards to count, such as `Generated.filled`; all if None.
         max_steps: see `roll_out` (static).
         conflict: see `roll_out` (static).
-        first: the absolute number of the first configuration. It makes the results independent of
-            how configurations are split into calls.
-        devices: devices that share the boards (static); one device if None. They may span several
-            processes, such as `jax.devices()` after `jax.distributed.initialize`; then every
-            process makes the same call with the same boards.
+        first: the index of the first configuration among all calls, so that results do not depend
+            on how the configurations are divided into calls.
+        devices: devices that share the boards (static); one device if None. They may belong to
+            several processes, such as `jax.devices()` after `jax.distributed.initialize`; every
+            process must then make the same call with the same boards.
 
     Returns:
         `Statistics` with leaves (P, C, ...), replicated on all devices. They do not depend on the
@@ -190,22 +190,21 @@ def sweep(
     _check_arguments(instances, 2, policies, max_steps)
     instances, solutions = jax.tree.map(jnp.asarray, (instances, solutions))
     C, B = instances.size.shape
-    counted = jnp.ones((C, B), bool) if mask is None else jnp.asarray(mask, bool)
-    numbers = jnp.uint32(first) + jnp.arange(C, dtype=jnp.uint32)
-    keys = _fold_in_numbers(key, numbers)
-    keys = jax.vmap(_fold_in_numbers, (0, None))(keys, jnp.arange(B))
+    mask = jnp.ones((C, B), bool) if mask is None else jnp.asarray(mask, bool)
+    keys = fold_in_each(key, jnp.uint32(first) + jnp.arange(C, dtype=jnp.uint32))
+    keys = jax.vmap(fold_in_each, (0, None))(keys, jnp.arange(B))
     options = _SweepOptions(tuple(policies), max_steps, conflict)
     if devices is None:
-        return _tables(options, None, keys, instances, solutions, counted)
-    # Planning policies choose a solver for the default device. It must be one of `devices`, for
-    # example if a machine with a GPU sweeps on its CPU cores.
+        return _tabulate_policies(options, None, keys, instances, solutions, mask)
+    # Planning policies choose a solver for the default device. It must be one of `devices`, which
+    # may be the CPU cores of a machine with a GPU.
     local_devices = [device for device in devices if device.process_index == jax.process_index()]
     with jax.default_device(local_devices[0] if local_devices else None):
-        return _make_sharded_tables(options, tuple(devices))(keys, instances, solutions, counted)
+        return _make_sharded_sweep(options, tuple(devices))(keys, instances, solutions, mask)
 
 
 def _check_arguments(
-    instances: Instance, axes: int, policies: Sequence[JointPolicy], max_steps: int
+    instances: Instance, batch_axes: int, policies: Sequence[JointPolicy], max_steps: int
 ) -> None:
     for policy in policies:
         try:
@@ -220,8 +219,9 @@ def _check_arguments(
     limit = np.iinfo(np.int16).max // max(np.shape(instances.agent_mask)[-1], 1)
     if not 1 <= max_steps <= limit:
         raise ValueError(f"max_steps must be in [1, {limit}], got {max_steps}")
-    if len(shape := np.shape(instances.size)) != axes:
-        required = "one leading axis" if axes == 1 else "two leading axes"
+    shape = np.shape(instances.size)
+    if len(shape) != batch_axes:
+        required = "one leading axis" if batch_axes == 1 else "two leading axes"
         raise ValueError(f"instances must have {required}, got size of shape {shape}")
 
 
@@ -232,64 +232,59 @@ class _SweepOptions(NamedTuple):
 
 
 @partial(jax.jit, static_argnums=(0, 1))
-def _tables(
+def _tabulate_policies(
     options: _SweepOptions,
     axis_name: str | None,
     keys: jax.Array,
     instances: Instance,
     solutions: Solution,
-    counted: jax.Array,
+    mask: jax.Array,
 ) -> Statistics:
-    """Return the tables of a sweep with keys (C, B), summed over the device axis if any."""
+    """Return tables (P, C, ...) for keys (C, B), summed over the device axis `axis_name` if any."""
     policies, max_steps, conflict = options
 
     def make_table(
-        policy: JointPolicy, keys: jax.Array, boards: Instance, optima: Solution, counted: jax.Array
+        policy: JointPolicy, keys: jax.Array, boards: Instance, optima: Solution, mask: jax.Array
     ) -> Statistics:
         rollout = play_boards(keys, policy, boards, max_steps, optima, conflict)
         return tabulate(
-            boards, optima.needs_wait, rollout.outcome, counted, optima, axis_name=axis_name
+            boards, optima.needs_wait, rollout.outcome, mask, optima, axis_name=axis_name
         )
 
     tables = [
-        jax.vmap(partial(make_table, policy))(keys, instances, solutions, counted)
+        jax.vmap(partial(make_table, policy))(keys, instances, solutions, mask)
         for policy in policies
     ]
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *tables)
 
 
 @cache
-def _make_sharded_tables(
+def _make_sharded_sweep(
     options: _SweepOptions, devices: tuple[jax.Device, ...]
 ) -> Callable[..., Statistics]:
-    """Return `_tables` with the boards distributed over devices."""
+    """Return `_tabulate_policies` with the boards distributed over devices."""
 
-    def local_tables(*boards: Any) -> Statistics:
-        tables = _tables(options, "boards", *boards)
+    def tabulate_shard(*boards: Any) -> Statistics:
+        tables = _tabulate_policies(options, "boards", *boards)
         return jax.lax.all_gather(tables, "configurations", axis=1, tiled=True)
 
     @jax.jit
-    def sharded_tables(keys: jax.Array, *boards: Any) -> Statistics:
+    def sharded_sweep(keys: jax.Array, *boards: Any) -> Statistics:
         C, B = keys.shape
-        rows = math.gcd(C, len(devices))
-        grid = np.array(devices).reshape(rows, -1)
-        mesh = jax.sharding.Mesh(grid, ("configurations", "boards"))
-        split = jax.sharding.PartitionSpec("configurations", "boards")
+        device_grid = np.array(devices).reshape(math.gcd(C, len(devices)), -1)
+        mesh = jax.sharding.Mesh(device_grid, ("configurations", "boards"))
+        sharded = jax.sharding.PartitionSpec("configurations", "boards")
         replicated = jax.sharding.PartitionSpec()
         # Boards that pad the shards are played but not counted.
-        columns = np.arange(-(-B // grid.shape[1]) * grid.shape[1])
-        *played, counted = jax.tree.map(lambda leaf: leaf[:, columns % B], (keys, *boards))
-        play = jax.shard_map(
-            local_tables, mesh=mesh, in_specs=split, out_specs=replicated, check_vma=False
+        num_columns = device_grid.shape[1]
+        board_indices = np.arange(-(-B // num_columns) * num_columns)
+        *padded, mask = jax.tree.map(lambda leaf: leaf[:, board_indices % B], (keys, *boards))
+        tabulate_shards = jax.shard_map(
+            tabulate_shard, mesh=mesh, in_specs=sharded, out_specs=replicated, check_vma=False
         )
-        return play(*played, counted & (columns < B))
+        return tabulate_shards(*padded, mask & (board_indices < B))
 
-    return sharded_tables
-
-
-@jax.jit
-def _fold_in_numbers(key: jax.Array, numbers: jax.Array) -> jax.Array:
-    return jax.vmap(jax.random.fold_in, (None, 0))(key, numbers)
+    return sharded_sweep
 
 
 def _memory_layout(memory: Any) -> Any:
@@ -297,12 +292,12 @@ def _memory_layout(memory: Any) -> Any:
 
 
 class _Episodes(NamedTuple):
-    """The state of B episodes after some steps."""
+    """The state of B episodes after `time` steps."""
 
     time: jax.Array  # int32 ()
     positions: jax.Array  # int8 (B, K, 2)
     length: jax.Array  # int32 (B,)
-    over: jax.Array  # bool (B,)
+    done: jax.Array  # bool (B,)
     memory: Any  # leaves (B, ...)
     actions: jax.Array  # int8 (T, B, K), WAIT from `time` on
 
@@ -317,7 +312,7 @@ def _play_batch(
 ) -> tuple[jax.Array, jax.Array]:
     """Play one episode per board; return actions, int8 (B, T, K), and lengths, int32 (B,)."""
     mask, goals = instances.agent_mask, instances.goals
-    key_start, key_act = jnp.moveaxis(jax.vmap(jax.random.split)(keys), 1, 0)
+    start_keys, act_keys = jnp.moveaxis(jax.vmap(jax.random.split)(keys), 1, 0)
 
     def choose_actions(*inputs: Any) -> tuple[jax.Array, Any]:
         chosen = policy.act(*inputs)
@@ -333,19 +328,20 @@ def _play_batch(
     fold_in = jax.vmap(jax.random.fold_in, (0, None))
 
     def step(_: Any, episodes: _Episodes) -> _Episodes:
-        time, positions, length, over, memory, recorded = episodes
-        keys = fold_in(key_act, time)
-        actions, memory = act(keys, instances, positions, time, memory)
-        actions = jnp.where(mask & ~over[:, None], actions, jnp.int8(Action.WAIT))
+        time, positions, length, done, memory, executed_actions = episodes
+        actions, memory = act(fold_in(act_keys, time), instances, positions, time, memory)
+        actions = jnp.where(mask & ~done[:, None], actions, jnp.int8(Action.WAIT))
         # Without this, XLA recomputes the policy wherever the rules read an action.
         actions = materialize(actions, time >= 0)
         resolved = jax.vmap(partial(resolve, conflict))(instances, positions, actions)
-        length = jnp.where(over, length, time + 1)
-        over |= resolved.failed | (resolved.num_away == 0) | (length >= max_steps)
-        recorded = jax.lax.dynamic_update_index_in_dim(recorded, resolved.executed, time, 0)
-        return _Episodes(time + 1, resolved.positions, length, over, memory, recorded)
+        length = jnp.where(done, length, time + 1)
+        done |= resolved.failed | (resolved.num_away == 0) | (length >= max_steps)
+        executed_actions = jax.lax.dynamic_update_index_in_dim(
+            executed_actions, resolved.executed, time, 0
+        )
+        return _Episodes(time + 1, resolved.positions, length, done, memory, executed_actions)
 
-    def advance_several(episodes: _Episodes) -> _Episodes:
+    def run_steps(episodes: _Episodes) -> _Episodes:
         return jax.lax.fori_loop(0, _STEPS_PER_TEST, step, episodes)
 
     starts = instances.starts.astype(jnp.int8)
@@ -354,9 +350,9 @@ def _play_batch(
         time=jnp.int32(0),
         positions=starts,
         length=jnp.zeros(B, jnp.int32),
-        over=jnp.all((starts == goals) | ~mask[..., None], axis=(1, 2)),
-        memory=start(key_start, instances),
+        done=jnp.all((starts == goals) | ~mask[..., None], axis=(1, 2)),
+        memory=start(start_keys, instances),
         actions=jnp.zeros((-(-max_steps // _STEPS_PER_TEST) * _STEPS_PER_TEST, B, K), jnp.int8),
     )
-    final = jax.lax.while_loop(lambda episodes: ~jnp.all(episodes.over), advance_several, initial)
+    final = jax.lax.while_loop(lambda episodes: ~jnp.all(episodes.done), run_steps, initial)
     return jnp.moveaxis(final.actions[:max_steps], 0, 1), final.length

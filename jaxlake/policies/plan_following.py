@@ -1,4 +1,4 @@
-"""Policies that plan once, optimally or with prioritised planning, and follow the plan."""
+"""Policies that compute one plan at the start of an episode, and follow it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,9 +22,9 @@ Planner = Callable[[jax.Array, Instance], jax.Array]
 
 @dataclass(frozen=True)
 class PlanFollowingPolicy:
-    """Policy that follows the plan of a planner, and waits after its last step.
+    """Policy that follows the plan of a planner; agents wait after its last step.
 
-    It never replans: if a conflict policy blocks an agent, the others continue their plans.
+    It never replans. If a conflict policy blocks an agent, the other agents continue their plans.
     """
 
     planner: Planner
@@ -39,13 +39,13 @@ class PlanFollowingPolicy:
     ) -> tuple[jax.Array, jax.Array]:
         """See `JointPolicy.act`."""
         T = memory.shape[0]
-        row = memory[jnp.minimum(time, T - 1)]
-        return jnp.where(time < T, row, jnp.int8(Action.WAIT)), memory
+        actions = memory[jnp.minimum(time, T - 1)]
+        return jnp.where(time < T, actions, jnp.int8(Action.WAIT)), memory
 
 
 @cache
 def optimal_policy(horizon: int = DEFAULT_HORIZON) -> PlanFollowingPolicy:
-    """Return a policy that follows an optimal plan of `solve`; without a plan all agents wait."""
+    """Return a policy that follows the plan of `solve`; without a plan, all agents wait."""
     return PlanFollowingPolicy(lambda key, instance: solve(instance, horizon=horizon).plan)
 
 
@@ -69,8 +69,8 @@ def _plan_batch(instances: Instance, horizon: int) -> jax.Array:
     free = pack_rows(~instances.holes)
     rows, boards = free.shape
     starts, goals = (
-        jnp.where(instances.agent_mask, cell_numbers(places), jnp.int16(ABSENT)).T
-        for places in (instances.starts, instances.goals)
+        jnp.where(instances.agent_mask, cell_numbers(positions), jnp.int16(ABSENT)).T
+        for positions in (instances.starts, instances.goals)
     )
     latest = jnp.full(starts.shape, horizon, jnp.int16)
     buffers = search_buffers(horizon, rows, boards, levels=1)

@@ -1,4 +1,4 @@
-"""Policies without planning: random actions, and individual shortest paths."""
+"""Policies without joint planning: random actions, and individual shortest paths."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -15,17 +15,26 @@ _WAIT_BIT = np.uint8(ACTION_BITS[Action.WAIT])
 _ALL_BITS = np.uint8(ACTION_BITS.sum())
 
 
-def choose_move(key: jax.Array, moves: jax.Array) -> jax.Array:
-    """Draw one action per agent, int8 (K,), from bit sets, uint8 (K,); WAIT if a set is empty."""
-    words = jax.random.bits(key, moves.shape, jnp.uint32) >> 16
-    count = jax.lax.population_count(moves).astype(jnp.uint32)
-    remaining = ((words * count) >> 16).astype(jnp.int8)
-    actions = jnp.zeros(moves.shape, jnp.int8)
-    # An axis of actions would prevent vectorisation on CPUs.
+def sample_actions(key: jax.Array, action_sets: jax.Array) -> jax.Array:
+    """Draw a uniform action for each agent from its set of allowed actions.
+
+    Args:
+        key: Typed PRNG key.
+        action_sets: uint8 (K,), each a union of `ACTION_BITS`.
+
+    Returns:
+        int8 (K,), actions. Agents with an empty set wait.
+    """
+    random_bits = jax.random.bits(key, action_sets.shape, jnp.uint32) >> 16
+    count = jax.lax.population_count(action_sets).astype(jnp.uint32)
+    # Select the n-th allowed action, for a random n below the number of allowed actions.
+    n = ((random_bits * count) >> 16).astype(jnp.int8)
+    actions = jnp.zeros(action_sets.shape, jnp.int8)
+    # A loop, because an array axis of actions would prevent vectorisation on CPUs.
     for action, bit in enumerate(ACTION_BITS):
-        allowed = (moves & bit) != 0
-        actions = jnp.where(allowed & (remaining == 0), jnp.int8(action), actions)
-        remaining = remaining - allowed.astype(jnp.int8)
+        is_allowed = (action_sets & bit) != 0
+        actions = jnp.where(is_allowed & (n == 0), jnp.int8(action), actions)
+        n = n - is_allowed.astype(jnp.int8)
     return actions
 
 
@@ -36,7 +45,7 @@ class RandomPolicy:
     masked: bool = True  # exclude moves into holes and off the board
 
     def start(self, key: jax.Array, instance: Instance) -> jax.Array | None:
-        """Return the allowed moves per cell, uint8 (N, N), or None if not masked."""
+        """Return the set of allowed actions per cell, uint8 (N, N), or None if not masked."""
         return open_moves(instance) if self.masked else None
 
     def act(
@@ -44,37 +53,37 @@ class RandomPolicy:
     ) -> tuple[jax.Array, jax.Array | None]:
         """See `JointPolicy.act`."""
         if memory is None:
-            return choose_move(key, jnp.full(len(positions), _ALL_BITS)), memory
-        moves = memory[positions[:, 0], positions[:, 1]]
-        return choose_move(key, jnp.where(instance.agent_mask, moves, _WAIT_BIT)), memory
+            return sample_actions(key, jnp.full(len(positions), _ALL_BITS)), memory
+        action_sets = memory[positions[:, 0], positions[:, 1]]
+        return sample_actions(key, jnp.where(instance.agent_mask, action_sets, _WAIT_BIT)), memory
 
 
 @dataclass(frozen=True)
 class ShortestPathPolicy:
-    """Policy that moves each agent along a shortest path, ignoring the others.
+    """Policy that moves each agent along a shortest path and ignores the other agents.
 
     Ties are broken at random. Agents at their goals or with unreachable goals wait.
     """
 
     def start(self, key: jax.Array, instance: Instance) -> jax.Array:
-        """Return the moves towards each agent's goal per cell, uint8 (K, N, N)."""
+        """Return the set of shortest-path actions per agent and cell, uint8 (K, N, N)."""
         fields = jax.vmap(distances, (None, 0))(instance.holes, instance.goals)
-        allowed, far = open_moves(instance), jnp.int16(UNREACHABLE)
-        distances_after = [
-            jnp.where((allowed & bit) != 0, field, far)
-            for bit, field in zip(ACTION_BITS, shift_by_action(fields, far), strict=True)
+        allowed, unreachable = open_moves(instance), jnp.int16(UNREACHABLE)
+        next_distances = [
+            jnp.where((allowed & bit) != 0, field, unreachable)
+            for bit, field in zip(ACTION_BITS, shift_by_action(fields, unreachable), strict=True)
         ]
-        # WAIT has the distance of the cell itself; a move towards the goal is 1 shorter.
-        nearest = jnp.min(jnp.stack(distances_after), axis=0)
-        best = jnp.zeros(fields.shape, jnp.uint8)
-        for bit, distance in zip(ACTION_BITS, distances_after, strict=True):
-            best |= jnp.where(distance == nearest, bit, jnp.uint8(0))
-        stays = (nearest >= UNREACHABLE) | ~instance.agent_mask[:, None, None]
-        return jnp.where(stays, _WAIT_BIT, best)
+        # WAIT keeps the distance to the goal; a move along a shortest path reduces it by 1.
+        min_distance = jnp.min(jnp.stack(next_distances), axis=0)
+        action_sets = jnp.zeros(fields.shape, jnp.uint8)
+        for bit, distance in zip(ACTION_BITS, next_distances, strict=True):
+            action_sets |= jnp.where(distance == min_distance, bit, jnp.uint8(0))
+        waits = (min_distance >= UNREACHABLE) | ~instance.agent_mask[:, None, None]
+        return jnp.where(waits, _WAIT_BIT, action_sets)
 
     def act(
         self, key: jax.Array, instance: Instance, positions: jax.Array, time: jax.Array, memory: Any
     ) -> tuple[jax.Array, jax.Array]:
         """See `JointPolicy.act`."""
         agents = jnp.arange(len(positions))
-        return choose_move(key, memory[agents, positions[:, 0], positions[:, 1]]), memory
+        return sample_actions(key, memory[agents, positions[:, 0], positions[:, 1]]), memory

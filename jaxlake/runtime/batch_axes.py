@@ -8,11 +8,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxlake.runtime.random_keys import is_typed_key
+
 T = TypeVar("T")
 
 
 def merge_batch_axes(function: Callable[..., T]) -> Callable[..., T]:
-    """Return a batch function whose vmap rule merges further batch axes into its own.
+    """Return a batch function that merges the axes of `jax.vmap` into its batch axis.
 
     Args:
         function: Maps positional arguments with leaves (B, ...) to results with leaves (B, ...).
@@ -21,34 +23,33 @@ def merge_batch_axes(function: Callable[..., T]) -> Callable[..., T]:
         The function. Under `jax.vmap` over n elements it receives leaves (n * B, ...); unmapped
         arguments are repeated.
     """
-    merged = jax.custom_batching.custom_vmap(_without_varying_axes(function))
+    batch_function = jax.custom_batching.custom_vmap(_without_varying_axes(function))
 
-    @merged.def_vmap
-    def rule(axis_size: int, in_batched: list[Any], *arguments: Any) -> tuple[Any, Any]:
-        def flatten(leaf: jax.Array, batched: bool) -> jax.Array:
-            mapped = leaf if batched else jnp.broadcast_to(leaf, (axis_size, *leaf.shape))
+    @batch_function.def_vmap
+    def merge_axes(axis_size: int, in_batched: list[Any], *arguments: Any) -> tuple[Any, Any]:
+        def flatten(leaf: jax.Array, is_batched: bool) -> jax.Array:
+            mapped = leaf if is_batched else jnp.broadcast_to(leaf, (axis_size, *leaf.shape))
             return mapped.reshape(-1, *mapped.shape[2:])
 
         flat = jax.tree.map(flatten, arguments, tuple(in_batched))
-        first, batched = jax.tree.leaves(arguments)[0], jax.tree.leaves(in_batched)[0]
-        B = first.shape[1 if batched else 0]  # cannot be inferred from empty results
-        split = jax.tree.map(
-            lambda leaf: leaf.reshape(axis_size, B, *leaf.shape[1:]), merged(*flat)
+        first, is_batched = jax.tree.leaves(arguments)[0], jax.tree.leaves(in_batched)[0]
+        B = first.shape[1 if is_batched else 0]  # reshape cannot infer it for empty results
+        results = jax.tree.map(
+            lambda leaf: leaf.reshape(axis_size, B, *leaf.shape[1:]), batch_function(*flat)
         )
-        return split, jax.tree.map(lambda _: True, split)
+        return results, jax.tree.map(lambda _: True, results)
 
-    return merged
+    return batch_function
 
 
 def _without_varying_axes(function: Callable[..., T]) -> Callable[..., T]:
     """Wrap a function so that it also runs inside `jax.shard_map` with `check_vma=True`.
 
+    With this default of JAX, loop carries must vary over the same device axes on entry and on exit.
     The function must not use collectives.
-    With that default, JAX requires loop carries to vary over the same device axes on entry and
-    on exit.
     """
 
-    def call(*arguments: Any) -> T:
+    def wrapper(*arguments: Any) -> T:
         if not jax.sharding.get_abstract_mesh().manual_axes:
             return function(*arguments)
 
@@ -66,23 +67,20 @@ def _without_varying_axes(function: Callable[..., T]) -> Callable[..., T]:
         )(*arguments)
         # Make the result types vary over the same device axes as the arguments.
         leaves = map(_raw_data, jax.tree.leaves(arguments))
-        varies = sum((jnp.sum(leaf != leaf[:1], dtype=jnp.int32) for leaf in leaves), jnp.int32(0))
-        return jax.tree.map(partial(_identity_where, varies >= 0), results)
+        count = sum((jnp.sum(leaf != leaf[:1], dtype=jnp.int32) for leaf in leaves), jnp.int32(0))
+        varying_true = count >= 0
+        return jax.tree.map(partial(_identity_where, varying_true), results)
 
-    return call
+    return wrapper
 
 
 def _identity_where(condition: Any, leaf: jax.Array) -> jax.Array:
-    """Return the leaf with a type that varies over the device axes of the condition, too."""
-    if _is_key(leaf):
+    """Return the leaf; its type also varies over the device axes of the condition."""
+    if is_typed_key(leaf):
         data = _identity_where(condition, jax.random.key_data(leaf))
         return jax.random.wrap_key_data(data, impl=jax.random.key_impl(leaf))
     return jnp.where(condition, leaf, leaf)
 
 
 def _raw_data(leaf: jax.Array) -> jax.Array:
-    return jax.random.key_data(leaf) if _is_key(leaf) else leaf
-
-
-def _is_key(leaf: jax.Array) -> bool:
-    return jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+    return jax.random.key_data(leaf) if is_typed_key(leaf) else leaf

@@ -9,7 +9,7 @@ from typing import Any, Generic, ParamSpec, TypeVar
 import jax
 
 from jaxlake.runtime.search_flags import FLAGS_FOR_SEARCHES as FLAGS_FOR_SEARCHES
-from jaxlake.runtime.search_flags import FUSION_EMITTERS, LLVM_LEVEL, TESTED_JAXLIB
+from jaxlake.runtime.search_flags import FUSION_EMITTERS_FLAG, LLVM_LEVEL_FLAG, TESTED_JAXLIB
 from jaxlake.runtime.search_flags import add_search_flags as add_search_flags
 
 P = ParamSpec("P")
@@ -48,10 +48,11 @@ def use_all_cores(devices: int | None = None) -> int:
 
 
 class SearchProgram(Generic[P, R]):
-    """Like `jax.jit`, but compiled with search flags on CPUs, which cuts compile time by a third.
+    """Function compiled as by `jax.jit`, but with flags for board searches on CPUs.
 
-    Inside another jitted function the flags of the outer function apply. Flags that the user sets
-    in XLA_FLAGS take precedence. Untested versions of jaxlib get no flags.
+    The flags cut compile time by a third. Inside another jitted function, the flags of the outer
+    function apply. Flags that the user sets in XLA_FLAGS take precedence. Untested versions of
+    jaxlib get no flags.
     """
 
     def __init__(
@@ -60,18 +61,20 @@ class SearchProgram(Generic[P, R]):
         self._function, self._options = function, options
         self._default = self._flagged = jax.jit(function, **options)
         if version("jaxlib").startswith(TESTED_JAXLIB):
-            flags: Any = {FUSION_EMITTERS: False} | ({LLVM_LEVEL: 1} if fast_compile else {})
+            flags: Any = {FUSION_EMITTERS_FLAG: False} | (
+                {LLVM_LEVEL_FLAG: 1} if fast_compile else {}
+            )
             self._flagged = jax.jit(function, compiler_options=flags, **options)
         update_wrapper(self, function)
 
     @cached_property
     def fast_compile(self) -> "SearchProgram[P, R]":
-        """The function compiled at LLVM level 1: faster to compile, up to 1.7x slower to run."""
+        """The function at LLVM level 1, which compiles faster and runs up to 1.7x slower."""
         return SearchProgram(self._function, fast_compile=True, **self._options)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function."""
-        has_flag = FUSION_EMITTERS in os.environ.get("XLA_FLAGS", "")
+        has_flag = FUSION_EMITTERS_FLAG in os.environ.get("XLA_FLAGS", "")
         use_default = has_flag or is_tracing() or jax.default_backend() != "cpu"
         result: R = (self._default if use_default else self._flagged)(*args, **kwargs)
         return result
@@ -81,7 +84,7 @@ jit_search = SearchProgram
 
 
 def is_eager(*arguments: Any) -> bool:
-    """Return whether a call is outside jit and transformations, with concrete arguments."""
+    """Return whether a call is outside jit and transformations and has concrete arguments."""
     leaves = jax.tree.leaves(arguments)
     if is_tracing() or any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
         return False
@@ -89,6 +92,6 @@ def is_eager(*arguments: Any) -> bool:
 
 
 def is_tracing() -> bool:
-    """Return whether JAX traces a program; `jax.vmap` outside jit does not count."""
-    # While JAX traces a program, constants are tracers, too.
+    """Return whether JAX is tracing a program; `jax.vmap` outside jit does not count."""
+    # While JAX traces a program, constants are also tracers.
     return isinstance(jax.lax.full((), 0), jax.core.Tracer)

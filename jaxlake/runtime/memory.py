@@ -1,4 +1,4 @@
-"""Memory checks that raise an error before a call would swap or be killed."""
+"""Memory checks that raise an error before a call exhausts the memory of its device."""
 
 import re
 import sys
@@ -10,7 +10,7 @@ import jax
 
 from jaxlake.runtime.cpu_devices import is_tracing
 
-_ALWAYS_FREE = 1 << 28  # bytes; smaller calls are not checked
+_MIN_CHECKED_BYTES = 1 << 28  # calls that need less are not checked
 _CGROUPS = {  # controller: folder, limit, usage, prefix of the statistics that include children
     "": ("/sys/fs/cgroup", "memory.max", "memory.current", ""),
     "memory": ("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_"),
@@ -18,30 +18,32 @@ _CGROUPS = {  # controller: folder, limit, usage, prefix of the statistics that 
 
 
 def require_memory(
-    call: str, arguments: Any, count: int, bytes_each: int, device: jax.Device | None = None
+    call: str, arguments: Any, count: int, bytes_per_board: int, device: jax.Device | None = None
 ) -> None:
     """Raise `MemoryError` if the boards of a call do not fit into the free memory.
 
-    There is no check under jit, because the program may run on another device, and none for arrays
-    that are sharded over devices.
+    Calls under jit are not checked, because the program may run on another device. Neither are
+    calls with arrays that are sharded over devices.
 
     Args:
         call: Name of the function.
         arguments: Its arrays; axes that `jax.vmap` maps over multiply `count`.
         count: Number of boards.
-        bytes_each: Estimated memory per board.
-        device: The device. By default the one that holds the arguments, or else JAX's default.
+        bytes_per_board: Estimated memory per board.
+        device: The device. Defaults to the device that holds the arguments, or else to JAX's
+            default device.
     """
     if is_tracing():
         return
     if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(arguments)):
-        _require_under_vmap(call, arguments, count, bytes_each, device)
+        _require_under_vmap(call, arguments, count, bytes_per_board, device)
         return
-    required = count * bytes_each
-    devices = {device} if device else _devices_of(arguments) or {_default_device()}
-    if required < _ALWAYS_FREE or len(devices) > 1 or (free := free_memory(*devices)) is None:
+    required = count * bytes_per_board
+    devices = {device} if device else _committed_devices(arguments) or {_default_device()}
+    if required < _MIN_CHECKED_BYTES or len(devices) > 1:
         return
-    if required > free:
+    free = free_memory(*devices)
+    if free is not None and required > free:
         raise MemoryError(
             f"{call}: {count:,} boards with plans of this length need about "
             f"{required / 1e9:.1f} GB, but {free / 1e9:.1f} GB of memory are free; use fewer "
@@ -57,24 +59,24 @@ def _require_under_vmap(call: str, arguments: Any, count: int, *options: Any) ->
         return arguments
 
     @identity.def_vmap
-    def _(size: int, batched: list[Any], arguments: Any) -> tuple[Any, Any]:
-        require_memory(call, arguments, count * size, *options)
-        return arguments, batched[0]
+    def check(axis_size: int, in_batched: list[Any], arguments: Any) -> tuple[Any, Any]:
+        require_memory(call, arguments, count * axis_size, *options)
+        return arguments, in_batched[0]
 
     identity(arguments)
 
 
 def free_memory(device: jax.Device) -> int | None:
-    """Return the free memory of a device or, for CPUs, of the host, in bytes; None if unknown."""
+    """Return the free bytes of a device, or of the host for a CPU; None if unknown."""
     if device.platform == "cpu":
-        return min(_free_on_host(), default=None)
+        return min(_host_memory_limits(), default=None)
     stats = device.memory_stats() or {}
     if "bytes_limit" not in stats:
         return None
     return int(stats["bytes_limit"] - stats.get("bytes_in_use", 0))
 
 
-def _devices_of(arguments: Any) -> set[jax.Device]:
+def _committed_devices(arguments: Any) -> set[jax.Device]:
     """Return the devices to which arrays are committed."""
     arrays = [leaf for leaf in jax.tree.leaves(arguments) if isinstance(leaf, jax.Array)]
     return {device for array in arrays if array.committed for device in array.devices()}
@@ -87,8 +89,8 @@ def _default_device() -> jax.Device:
     return device or jax.local_devices()[0]
 
 
-def _free_on_host() -> Iterator[int]:
-    """Yield the bytes left in this machine and under each limit of this process (Linux only)."""
+def _host_memory_limits() -> Iterator[int]:
+    """Yield the free bytes of this machine and those below each limit of this process (Linux)."""
     if match := re.search(r"^MemAvailable:\s+(\d+) kB", _read_text("/proc/meminfo"), re.MULTILINE):
         yield int(match[1]) << 10
     if sys.platform == "linux":
@@ -102,16 +104,16 @@ def _free_on_host() -> Iterator[int]:
         if controllers not in _CGROUPS:
             continue
         root, *names, prefix = _CGROUPS[controllers]
-        group = Path(root, path.strip("/"))
-        for folder in (group, *group.parents):
-            limit_text, used = (_read_text(folder / name).strip() for name in names)
-            if limit_text.isdigit() and used.isdigit():
+        cgroup = Path(root, path.strip("/"))
+        for folder in (cgroup, *cgroup.parents):
+            limit_text, usage_text = (_read_text(folder / name).strip() for name in names)
+            if limit_text.isdigit() and usage_text.isdigit():
                 cached = re.findall(
                     rf"^{prefix}(?:in)?active_file (\d+)",
                     _read_text(folder / "memory.stat"),
                     re.MULTILINE,
                 )
-                yield int(limit_text) - int(used) + sum(map(int, cached))
+                yield int(limit_text) - int(usage_text) + sum(map(int, cached))
 
 
 def _read_text(path: str | Path) -> str:

@@ -30,11 +30,11 @@ def wilson_interval(
         raise ValueError(f"successes must be in [0, total], got {successes} with total {total}")
     z = NormalDist().inv_cdf(0.5 + confidence / 2)
     trials = np.maximum(n, 1.0)
-    share = k / trials
+    p = k / trials
     scale = 1.0 + z**2 / trials
-    centre = (share + z**2 / (2 * trials)) / scale
-    half = z / scale * np.sqrt(share * (1 - share) / trials + z**2 / (4 * trials**2))
+    centre = (p + z**2 / (2 * trials)) / scale
+    half_width = z / scale * np.sqrt(p * (1 - p) / trials + z**2 / (4 * trials**2))
     # The formula has rounding errors where the bounds are exactly 0 and 1.
-    low = np.where(k == 0, 0.0, np.maximum(centre - half, 0.0))
-    high = np.where(k == n, 1.0, np.minimum(centre + half, 1.0))
+    low = np.where(k == 0, 0.0, np.maximum(centre - half_width, 0.0))
+    high = np.where(k == n, 1.0, np.minimum(centre + half_width, 1.0))
     return np.where(n == 0, 0.0, low), np.where(n == 0, 1.0, high)

@@ -14,7 +14,7 @@ class PairedComparison:
         ValueError: The three counts are inconsistent.
     """
 
-    count: int  # boards answered twice, at least 1
+    count: int  # boards, at least 1
     gained: int  # boards solved only by the later answers
     lost: int  # boards solved only by the earlier answers
 
@@ -53,22 +53,28 @@ class PairedComparison:
         if not 0.0 < confidence < 1.0:
             raise ValueError(f"confidence must be between 0 and 1, got {confidence}")
         count, change = self.count + 2.0, self.gained - self.lost
-        spread = math.sqrt(self.gained + self.lost + 1.0 - change * change / count) / count
-        half_width = NormalDist().inv_cdf(0.5 + confidence / 2.0) * spread
+        standard_error = math.sqrt(self.gained + self.lost + 1.0 - change * change / count) / count
+        half_width = NormalDist().inv_cdf(0.5 + confidence / 2.0) * standard_error
         centre = change / count
         return max(centre - half_width, -1.0), min(centre + half_width, 1.0)
 
     @property
     def p_value(self) -> float:
         """The two-sided p-value of the exact McNemar test (1947)."""
-        changed = self.gained + self.lost
-        return min(1.0, 2 * _upper_tail(changed, max(self.gained, self.lost)) / 2**changed)
+        return min(1.0, 2 * self._upper_tail(max(self.gained, self.lost)))
 
     @property
     def p_value_of_fall(self) -> float:
         """The one-sided p-value of the exact McNemar test for a fall of the valid rate."""
-        changed = self.gained + self.lost
-        return _upper_tail(changed, self.lost) / 2**changed
+        return self._upper_tail(self.lost)
+
+    def _upper_tail(self, min_changes: int) -> float:
+        """Return the probability that at least `min_changes` of all changes go in one direction.
+
+        Under the null hypothesis, gains and losses are equally probable.
+        """
+        changes = self.gained + self.lost
+        return sum(math.comb(changes, k) for k in range(min_changes, changes + 1)) / 2**changes
 
 
 def compare(before: Iterable[bool], after: Iterable[bool]) -> PairedComparison:
@@ -90,8 +96,3 @@ def compare(before: Iterable[bool], after: Iterable[bool]) -> PairedComparison:
         gained=sum(bool(new and not old) for old, new in pairs),
         lost=sum(bool(old and not new) for old, new in pairs),
     )
-
-
-def _upper_tail(tosses: int, min_heads: int) -> int:
-    """Return how many of the 2**tosses outcomes of coin tosses have at least `min_heads` heads."""
-    return sum(math.comb(tosses, heads) for heads in range(min_heads, tosses + 1))

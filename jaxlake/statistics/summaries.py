@@ -1,6 +1,6 @@
-"""Exact counters per configuration and policy.
+"""Exact counters of a policy's results on one configuration.
 
-A summary takes 184 bytes, and the table of `jaxlake.statistics.tables` 38,780.
+A `Summary` takes 184 bytes, a `Statistics` table 38,780 bytes.
 """
 
 from dataclasses import dataclass
@@ -13,12 +13,12 @@ import numpy as np
 from jaxlake.board.instance import Instance
 from jaxlake.board.verification import Failure, Outcome
 from jaxlake.solver import Solution, Status
-from jaxlake.statistics.words import add_words, as_words, sum_words, words_to_int64
+from jaxlake.statistics.uint64_words import add_words, sum_words, to_words, words_to_int64
 
-_KINDS = ("valid", *(kind.label for kind in Failure if kind != Failure.NONE))
+_FAILURES = ("valid", *(failure.label for failure in Failure if failure != Failure.NONE))
 
 COUNTERS = (
-    *_KINDS,  # plans, by kind of failure
+    *_FAILURES,  # plans, by failure
     "optimal_sum_of_costs",  # plans
     "optimal_makespan",  # plans
     "compared",  # valid plans of boards with a proved optimum
@@ -36,16 +36,16 @@ COUNTERS = (
     "unknown",  # candidates that the solver gave up on
     "missing",  # requested boards that the generator did not make
 )
-"""The counters of a `Summary`, in the order of its words."""
+"""The counters of a `Summary`, in order."""
 
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Summary:
-    """Exact counters below 2**63, each stored as two 32-bit words; `a + b` merges two summaries.
+    """Exact counters below 2**63; `a + b` merges two summaries.
 
-    The words may have leading axes, such as configurations and policies. `summary_columns` names
-    the counters, and `merge_summaries` adds along the first axis.
+    There may be leading axes, such as configurations and policies. `summary_columns` returns the
+    counters by name, and `merge_summaries` adds summaries along the first axis.
     """
 
     words: jax.Array  # uint32 (..., len(COUNTERS), 2), the high word first
@@ -94,14 +94,14 @@ def summarize(
         A `Summary` without leading axes.
     """
     B = instances.agent_mask.shape[0]
-    counted = jnp.ones(B, bool) if mask is None else jnp.asarray(mask, bool)
+    mask = jnp.ones(B, bool) if mask is None else jnp.asarray(mask, bool)
     valid = jnp.asarray(outcomes.valid, bool)
     compared = valid & (solutions.status == Status.OPTIMAL)
     sum_of_costs, makespan = (
         jnp.where(valid, costs, 0).astype(jnp.int32)
         for costs in (outcomes.sum_of_costs, outcomes.makespan)
     )
-    kinds = outcomes.failure[:, None] == jnp.arange(len(Failure), dtype=outcomes.failure.dtype)
+    failures = outcomes.failure[:, None] == jnp.arange(len(Failure), dtype=outcomes.failure.dtype)
     columns = [
         outcomes.optimal_sum_of_costs,
         outcomes.optimal_makespan,
@@ -111,7 +111,7 @@ def summarize(
         solutions.needs_wait,
         solutions.needs_wait & valid,
         sum_of_costs,
-        sum_of_costs * sum_of_costs,  # below 2**30
+        sum_of_costs * sum_of_costs,  # below 2**30, because T * K is below 2**15
         makespan,
         makespan * makespan,
         jnp.where(compared, sum_of_costs - solutions.sum_of_costs, 0),
@@ -120,11 +120,10 @@ def summarize(
     board_counts = jnp.stack(
         [jnp.asarray(column).astype(jnp.uint32) for column in columns], axis=-1
     )
-    board_counts = jnp.concatenate([kinds.astype(jnp.uint32), board_counts], axis=-1)
-    board_counts = jnp.where(counted[:, None], board_counts, jnp.uint32(0))
-    set_counts = jnp.stack([jnp.asarray(number) for number in (candidates, unknown, missing)])
-    words = [sum_words(as_words(board_counts)), as_words(set_counts)]
-    return Summary(jnp.concatenate(words))
+    board_counts = jnp.concatenate([failures.astype(jnp.uint32), board_counts], axis=-1)
+    board_counts = jnp.where(mask[:, None], board_counts, jnp.uint32(0))
+    batch_counts = jnp.stack([jnp.asarray(count) for count in (candidates, unknown, missing)])
+    return Summary(jnp.concatenate([sum_words(to_words(board_counts)), to_words(batch_counts)]))
 
 
 @jax.jit
@@ -156,5 +155,5 @@ def summary_columns(summary: Summary) -> dict[str, np.ndarray]:
     The first column is `boards`, the number of plans counted; the others are `COUNTERS`.
     """
     counters = words_to_int64(summary.words)
-    boards = counters[..., : len(_KINDS)].sum(axis=-1)
+    boards = counters[..., : len(_FAILURES)].sum(axis=-1)
     return {"boards": boards, **{name: counters[..., i] for i, name in enumerate(COUNTERS)}}

@@ -1,4 +1,4 @@
-"""Tables of outcomes by size, agents, holes, waits and failure, computed on the device."""
+"""Tables of outcomes by board size, number of agents, holes, waits and failure, on the device."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -12,21 +12,20 @@ import numpy as np
 from jaxlake.board.instance import Instance
 from jaxlake.board.verification import Failure, Outcome
 from jaxlake.solver import Solution, Status
-from jaxlake.statistics.intervals import wilson_interval as wilson_interval
-from jaxlake.statistics.words import as_words, sum_words
+from jaxlake.statistics.uint64_words import sum_words, to_words
 
 HOLE_TENTHS = 11
 TIME_BINS = 65
-"""Bins for the time of the first failure: 0 to 63, and one for 64 or later."""
+"""Bins for the time of the first failure: one each for 0 to 63, and one for 64 and later."""
 
 AXES = ("size", "num_agents", "hole_tenth", "needs_wait")
-"""Axes by which `statistics_rows` can group, in the order of the arrays of `Statistics`."""
+"""Axes by which `statistics_rows` can group, in the order of the axes of `Statistics`."""
 
 _COUNTS = ("optimal_sum_of_costs", "optimal_makespan", "compared")
 _SUMS = ("agents_at_goal", "sum_of_costs", "makespan", "excess_sum_of_costs", "excess_makespan")
 _WORD_BITS = 16
 _LOW_MASK = (1 << _WORD_BITS) - 1
-_NUM_TABLE_AXES = len(AXES) + 1  # with the axis of failures
+_NUM_TABLE_AXES = len(AXES) + 1  # of `Statistics.failures`
 
 
 @jax.tree_util.register_dataclass
@@ -34,10 +33,11 @@ _NUM_TABLE_AXES = len(AXES) + 1  # with the axis of failures
 class Statistics:
     """Counts of plans and sums over them; `a + b` merges two tables.
 
-    Axes: S = N + 1 board sizes; A = K + 1 numbers of agents; H = 11 hole tenths, floor(10 * holes /
-    cells) of the board without its padding; 2, whether the board needs a wait; F = 7 failures,
-    where Failure.NONE counts the valid plans. Sums are exact: their last axis holds a high word and
-    a low word of 16 bits, which `join_words` joins. A cell counts up to 2**31 - 1 plans.
+    The axes are S = N + 1 board sizes, A = K + 1 numbers of agents, H = 11 hole tenths, 2 for
+    whether the board needs a wait, and F = 7 failures, where Failure.NONE counts the valid plans.
+    The hole tenth is floor(10 * holes / cells) of the board without its padding. A count is at most
+    2**31 - 1. Sums are exact: their last axis holds a high word and a low word of 16 bits, which
+    `join_words` joins.
     """
 
     failures: jax.Array  # int32 (S, A, H, 2, F), plans
@@ -82,31 +82,31 @@ def tabulate(
 ) -> Statistics:
     """Return the table of a batch of outcomes.
 
-    `first_failure_time` leaves out failures without a time, which are parse errors.
+    `first_failure_time` does not count parse errors, which have no time.
 
     Args:
         instances: Leaves (B, ...), with B at most 2**23.
         needs_wait: bool (B,), `Solution.needs_wait` of each board.
         outcomes: Leaves (B, ...).
-        mask: bool (B,), the rows to count. Defaults to all.
-        solutions: Leaves (B, ...), the optima. Without them `compared` is 0.
-        axis_name: Mapped axes of `jax.shard_map` or `jax.vmap` to reduce over with
-            `jax.lax.psum`. Every position along them, up to 32,767, gets the total. Under `jax.jit`
-            with inputs that carry a `NamedSharding`, no axis name is needed.
+        mask: bool (B,), the boards to count. Defaults to all.
+        solutions: Leaves (B, ...), the optima. Without them, `compared` is 0.
+        axis_name: Mapped axes of `jax.shard_map` or `jax.vmap`, of size at most 32,767, over which
+            to sum with `jax.lax.psum`. Under `jax.jit` with inputs that carry a `NamedSharding`, no
+            axis name is needed.
 
     Returns:
-        The `Statistics` of the counted rows.
+        The `Statistics` of the counted boards.
     """
     N = instances.holes.shape[-1]
     B, K = instances.agent_mask.shape
     size = jnp.clip(instances.size, 0, N)
     cells = jnp.maximum(size * size, 1)
     holes = jnp.sum(instances.holes, axis=(-1, -2), dtype=jnp.int32) - (N * N - cells)
-    tenth = jnp.clip(10 * holes // cells, 0, HOLE_TENTHS - 1)
-    agents = jnp.sum(instances.agent_mask, axis=-1, dtype=jnp.int32)
+    hole_tenth = jnp.clip(10 * holes // cells, 0, HOLE_TENTHS - 1)
+    num_agents = jnp.sum(instances.agent_mask, axis=-1, dtype=jnp.int32)
     wait = jnp.asarray(needs_wait).astype(jnp.int32)
-    kind = outcomes.failure.astype(jnp.int32)
-    counted = jnp.ones(B, bool) if mask is None else jnp.asarray(mask, bool)
+    failure = outcomes.failure.astype(jnp.int32)
+    mask = jnp.ones(B, bool) if mask is None else jnp.asarray(mask, bool)
     time = jnp.clip(outcomes.time.astype(jnp.int32), 0, TIME_BINS - 1)
 
     valid = jnp.asarray(outcomes.valid, bool)
@@ -117,7 +117,7 @@ def tabulate(
         compared = valid & (solutions.status == Status.OPTIMAL)
         excess_sum_of_costs = outcomes.sum_of_costs.astype(jnp.int32) - solutions.sum_of_costs
         excess_makespan = outcomes.makespan.astype(jnp.int32) - solutions.makespan
-    kinds = kind[:, None] == jnp.arange(len(Failure))
+    failures = failure[:, None] == jnp.arange(len(Failure))
     counts = [outcomes.optimal_sum_of_costs, outcomes.optimal_makespan, compared]
     sums = [
         jnp.sum(outcomes.at_goal, axis=-1, dtype=jnp.int32),
@@ -127,23 +127,24 @@ def tabulate(
         jnp.where(compared, excess_makespan, 0),
     ]
 
-    # All columns of a row belong to the same cell, so a single scatter adds them. Sums are added
-    # byte by byte, so that no column overflows within one batch.
+    # A single scatter adds all columns. Sums are split into bytes, which cannot overflow within one
+    # batch.
     values = jnp.stack(sums, axis=-1).astype(jnp.int32)
     columns = jnp.concatenate(
-        [kinds, jnp.stack(counts, axis=-1).astype(bool), values >> 8, values & 255], axis=-1
+        [failures, jnp.stack(counts, axis=-1).astype(bool), values >> 8, values & 255], axis=-1
     ).astype(jnp.int32)
     shape = (N + 1, K + 1, HOLE_TENTHS, 2)
     table = jnp.zeros((*shape, columns.shape[-1]), jnp.int32)
-    table = table.at[size, agents, tenth, wait].add(jnp.where(counted[:, None], columns, 0))
-    ends = list(np.cumsum([len(Failure), len(counts), len(sums)]))
-    failures, plans, high, low = jnp.split(table, ends, axis=-1)
+    rows = jnp.where(mask[:, None], columns, 0)
+    table = table.at[size, num_agents, hole_tenth, wait].add(rows)
+    offsets = list(np.cumsum([len(Failure), len(counts), len(sums)]))
+    failures, plan_counts, high, low = jnp.split(table, offsets, axis=-1)
     words = jnp.stack([high >> 8, ((high & 255) << 8) + low], axis=-1)
     times = jnp.zeros((len(Failure), TIME_BINS), jnp.int32)
     statistics = Statistics(
         failures=failures,
-        first_failure_time=times.at[kind, time].add(counted & (outcomes.time >= 0)),
-        **{name: plans[..., i] for i, name in enumerate(_COUNTS)},
+        first_failure_time=times.at[failure, time].add(mask & (outcomes.time >= 0)),
+        **{name: plan_counts[..., i] for i, name in enumerate(_COUNTS)},
         **{name: words[..., i, :] for i, name in enumerate(_SUMS)},
     )
     statistics = _carry(statistics)
@@ -151,20 +152,21 @@ def tabulate(
 
 
 def merge_statistics(statistics: Statistics) -> Statistics:
-    """Return the sum of any number of tables along the leading axis of all leaves.
+    """Return the sum of tables along their leading axis.
 
-    `jax.vmap(tabulate)` returns such tables. They may be sharded over the devices of several
-    processes; each process then makes the same call and receives the result.
+    The tables may be sharded over the devices of several processes; each process must then make the
+    same call, and receives the result.
 
     Args:
-        statistics: Tables with one leading axis on all leaves.
+        statistics: Tables with one leading axis on all leaves, as returned by `jax.vmap(tabulate)`.
 
     Returns:
         A single table.
 
     Raises:
         ValueError: `statistics` has no leading axis.
-        OverflowError: A count of the result exceeds 2**31 - 1. Under a transformation it wraps.
+        OverflowError: A count of the result exceeds 2**31 - 1. Under jit and transformations it
+            wraps around instead.
     """
     if np.ndim(statistics.failures) <= _NUM_TABLE_AXES:
         raise ValueError(
@@ -185,13 +187,13 @@ def _merge(statistics: Statistics) -> tuple[Statistics, jax.Array]:
     """Return the sum of tables and whether one of its counts overflows, bool ()."""
     merged, overflow = {}, jnp.bool_(False)
     for name, leaf in vars(statistics).items():
-        words = as_words(leaf)
+        words = to_words(leaf)
         if name not in _SUMS:
             high, low = jnp.moveaxis(sum_words(words), -1, 0)
             merged[name] = low.astype(jnp.int32)
             overflow |= jnp.any((high > 0) | (low >> 31 > 0))
             continue
-        # Convert two words of 16 or more bits to two 32-bit words, and back.
+        # Convert a high word and a 16-bit low word to two 32-bit words, and back.
         high, low = words[..., 0, 1], words[..., 1, 1]
         words = jnp.stack([high >> _WORD_BITS, (high << _WORD_BITS) + low], axis=-1)
         high, low = jnp.moveaxis(sum_words(words), -1, 0)
@@ -218,24 +220,26 @@ def _carry(statistics: Statistics) -> Statistics:
 
 
 def statistics_rows(statistics: Statistics, by: Sequence[str] = ("size",)) -> list[dict[str, Any]]:
-    """Return statistics as plain rows (on the host), one row per group with at least one plan.
+    """Return statistics as dictionaries on the host, one per group of boards with plans.
+
+    The rates follow POGEMA (`pogema/wrappers/metrics.py`). Unlike in POGEMA, where moves cannot
+    fail, a plan ends before the step that breaks a rule.
 
     Args:
         statistics: A single table.
         by: Distinct names from `AXES` to group by. An empty sequence gives one row of totals.
 
     Returns:
-        Dictionaries with the values of `by` (needs_wait as bool), followed by counts of plans:
-        `total`, `valid`, `optimal_sum_of_costs`, `optimal_makespan`, `compared` (valid, on a board
-        with a given optimum), and each failure by its label; by the rates `csr` and `isr`; and by
-        `mean_sum_of_costs` and `mean_makespan` of the valid plans and `mean_excess_sum_of_costs`
-        and `mean_excess_makespan` above the optimum of the `compared` plans, None without plans.
+        Dictionaries with these keys:
 
-        `csr`, the cooperative success rate, is the share of plans that keep every rule and bring
-        every agent to its goal. `isr`, the individual success rate, is the mean over plans of the
-        share of agents that end at their goal. Both follow POGEMA
-        (`pogema/wrappers/metrics.py`). Unlike in POGEMA, where moves cannot fail, a plan ends
-        before the step that breaks a rule.
+        - the names in `by`; `needs_wait` is a bool.
+        - `total`, `valid`, `optimal_sum_of_costs`, `optimal_makespan`, `compared`, and the label of
+          each failure: numbers of plans. `compared` counts valid plans of boards with an optimum.
+        - `csr`, the cooperative success rate: the share of valid plans.
+        - `isr`, the individual success rate: the mean share of agents that end at their goals.
+        - `mean_sum_of_costs` and `mean_makespan` of valid plans, or None.
+        - `mean_excess_sum_of_costs` and `mean_excess_makespan`: the means of `compared` plans above
+          the optimum, or None.
 
     Raises:
         ValueError: `by` has an unknown or repeated name, or `statistics` holds several tables.
@@ -253,26 +257,26 @@ def statistics_rows(statistics: Statistics, by: Sequence[str] = ("size",)) -> li
     tables = {name: np.asarray(getattr(statistics, name), np.int64) for name in _COUNTS}
     counts = {name: table.sum(axis=summed_axes) for name, table in tables.items()}
     sums = {name: join_words(getattr(statistics, name)).sum(axis=summed_axes) for name in _SUMS}
-    # Sum over plans of the share of agents at their goal; agents are the second axis.
-    agents = np.maximum(np.arange(statistics.failures.shape[1]), 1)[:, None, None]
-    shares = (join_words(statistics.agents_at_goal) / agents).sum(axis=summed_axes)
+    num_agents = np.maximum(np.arange(statistics.failures.shape[1]), 1)[:, None, None]
+    agent_shares = (join_words(statistics.agents_at_goal) / num_agents).sum(axis=summed_axes)
     axes = [name for name in AXES if name in by]
-    table = []
-    for group in np.ndindex(failures.shape[:-1]):
-        kinds = failures[group]
-        plans, valid = int(kinds.sum()), int(kinds[Failure.NONE])
+    rows = []
+    for index in np.ndindex(failures.shape[:-1]):
+        plans, valid = int(failures[index].sum()), int(failures[index][Failure.NONE])
         if plans == 0:
             continue
-        values = dict(zip(axes, group, strict=True))
+        values = dict(zip(axes, index, strict=True))
         row: dict[str, Any] = {
             name: bool(values[name]) if name == "needs_wait" else int(values[name]) for name in by
         }
         row |= {"total": plans, "valid": valid}
-        row |= {name: int(counts[name][group]) for name in _COUNTS}
-        row |= {kind.label: int(kinds[kind]) for kind in Failure if kind != Failure.NONE}
-        row |= {"csr": valid / plans, "isr": float(shares[group]) / plans}
+        row |= {name: int(counts[name][index]) for name in _COUNTS}
+        for failure in Failure:
+            if failure != Failure.NONE:
+                row[failure.label] = int(failures[index][failure])
+        row |= {"csr": valid / plans, "isr": float(agent_shares[index]) / plans}
         for name in _SUMS[1:]:
             denominator = row["compared"] if name.startswith("excess") else valid
-            row[f"mean_{name}"] = int(sums[name][group]) / denominator if denominator else None
-        table.append(row)
-    return table
+            row[f"mean_{name}"] = int(sums[name][index]) / denominator if denominator else None
+        rows.append(row)
+    return rows

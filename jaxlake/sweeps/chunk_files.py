@@ -1,6 +1,7 @@
-"""Content of the files of a chunk: Parquet rows and NumPy tables, with the digest of the sweep.
+"""Encoding of a chunk's results as files: rows in Parquet, and tables in NumPy's `.npz` format.
 
-Equal results give equal bytes, so interrupted and uninterrupted sweeps end with identical files.
+Each file stores the id of its chunk: the digest of the sweep and the chunk's index. Equal results
+give equal bytes, so interrupted and uninterrupted sweeps end with identical files.
 """
 
 import io
@@ -17,30 +18,30 @@ from jaxlake.sweeps.knobs import KNOBS, SweepError
 from jaxlake.sweeps.program import ChunkResult
 from jaxlake.sweeps.spec import SweepSpec
 
-_OWNER = "sweep"
-"""Metadata key for the digest of the sweep and the number of the chunk."""
+_CHUNK_ID_KEY = "sweep"
+"""Metadata key of the chunk id."""
 
 
-def row_columns(
-    spec: SweepSpec, numbers: np.ndarray, knobs: dict[str, np.ndarray], result: ChunkResult
+def make_row_columns(
+    spec: SweepSpec, indices: np.ndarray, knobs: dict[str, np.ndarray], result: ChunkResult
 ) -> dict[str, np.ndarray]:
     """Return the columns of a chunk's rows: one row per configuration (C,) and policy."""
-    C, names = len(numbers), list(spec.joint_policies)
-    columns = {"configuration": numbers.astype(np.int64), **knobs}
-    columns = {name: np.repeat(values, len(names)) for name, values in columns.items()}
-    columns["policy"] = np.tile(np.array(names, dtype=object), C)
+    C, policies = len(indices), list(spec.joint_policies)
+    columns = {"configuration": indices.astype(np.int64), **knobs}
+    columns = {name: np.repeat(values, len(policies)) for name, values in columns.items()}
+    columns["policy"] = np.tile(np.array(policies, dtype=object), C)
     counters = summary_columns(result.summaries)
     return columns | {name: values[:C].reshape(-1) for name, values in counters.items()}
 
 
-def rows_bytes(columns: dict[str, np.ndarray], owner: str) -> bytes:
+def encode_rows(columns: dict[str, np.ndarray], chunk_id: str) -> bytes:
     """Return columns as the content of a Parquet file."""
-    table = import_pyarrow().table(columns).replace_schema_metadata({_OWNER: owner})
-    return _parquet_bytes(table)
+    table = import_pyarrow().table(columns).replace_schema_metadata({_CHUNK_ID_KEY: chunk_id})
+    return _encode_parquet(table)
 
 
-def read_rows(content: bytes) -> tuple[Any, str]:
-    """Return the table in an intact file of rows, and its owner.
+def decode_rows(content: bytes) -> tuple[Any, str]:
+    """Return the table and the chunk id of a file of rows.
 
     Raises:
         Exception: The file is damaged; pyarrow raises several types of errors.
@@ -50,18 +51,19 @@ def read_rows(content: bytes) -> tuple[Any, str]:
     table = file.read()
     # Checksums cover only the values. Other versions of pyarrow write different bytes.
     same_version = f"version {pyarrow.__version__}" in file.metadata.created_by
-    if same_version and _parquet_bytes(table) != content:
+    if same_version and _encode_parquet(table) != content:
         raise ValueError("the bytes of the file do not match its rows")
-    owner = (table.schema.metadata or {})[_OWNER.encode()].decode()
+    chunk_id = (table.schema.metadata or {})[_CHUNK_ID_KEY.encode()].decode()
     knobs = {
-        name: pyarrow.int32() if knob.whole else pyarrow.float64() for name, knob in KNOBS.items()
+        name: pyarrow.int32() if knob.is_integer else pyarrow.float64()
+        for name, knob in KNOBS.items()
     }
     counters = dict.fromkeys(("boards", *COUNTERS), pyarrow.int64())
     types = {"configuration": pyarrow.int64(), **knobs, "policy": pyarrow.string(), **counters}
-    return table.select(list(types)).cast(pyarrow.schema(types)), owner
+    return table.select(list(types)).cast(pyarrow.schema(types)), chunk_id
 
 
-def _parquet_bytes(table: Any) -> bytes:
+def _encode_parquet(table: Any) -> bytes:
     file = io.BytesIO()
     import_pyarrow().parquet.write_table(
         table, file, row_group_size=len(table), compression="zstd", write_page_checksum=True
@@ -69,20 +71,22 @@ def _parquet_bytes(table: Any) -> bytes:
     return file.getvalue()
 
 
-def tables_bytes(spec: SweepSpec, numbers: np.ndarray, tables: Statistics, owner: str) -> bytes:
+def encode_tables(spec: SweepSpec, indices: np.ndarray, tables: Statistics, chunk_id: str) -> bytes:
     """Return full tables, leaves (C, P, ...), as the content of an `.npz` file."""
-    leaves = {
-        field.name: np.asarray(getattr(tables, field.name))[: len(numbers)]
+    arrays = {
+        field.name: np.asarray(getattr(tables, field.name))[: len(indices)]
         for field in fields(tables)
     }
-    leaves["configuration"], leaves["policy"] = numbers, np.array(list(spec.joint_policies))
+    arrays["configuration"] = indices
+    arrays["policy"] = np.array(list(spec.joint_policies))
+    arrays[_CHUNK_ID_KEY] = np.array(chunk_id)
     file = io.BytesIO()
-    np.savez_compressed(file, **leaves, **{_OWNER: np.array(owner)})  # type: ignore[arg-type]
+    np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
     return file.getvalue()
 
 
-def tables_owner(content: bytes) -> str:
-    """Return the owner of a file of tables after checking every table.
+def decode_tables_id(content: bytes) -> str:
+    """Check all arrays in a file of tables, and return the file's chunk id.
 
     Raises:
         Exception: The file is damaged; zipfile and NumPy raise several types of errors.
@@ -91,7 +95,7 @@ def tables_owner(content: bytes) -> str:
         if (damaged := archive.testzip()) is not None:
             raise ValueError(f"{damaged} is damaged")
     with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
-        return str(arrays[_OWNER])
+        return str(arrays[_CHUNK_ID_KEY])
 
 
 def import_pyarrow() -> ModuleType:

@@ -1,4 +1,4 @@
-"""Runner of sweeps: chunk by chunk, resumable, on all devices of a process."""
+"""Runner of sweeps: it processes a sweep in chunks, on several devices, and can resume it."""
 
 import itertools
 import time
@@ -21,15 +21,15 @@ from jaxlake.sweeps.knobs import KNOBS, SweepError
 from jaxlake.sweeps.program import ChunkOptions, ChunkResult, chunk_program
 from jaxlake.sweeps.spec import SweepSpec
 
-_BARRIER_MS = 14 * 24 * 3600 * 1000
-_barriers = itertools.count()
+_BARRIER_TIMEOUT_MS = 14 * 24 * 3600 * 1000
+_barrier_ids = itertools.count()
 
 
 class Progress(NamedTuple):
     """Progress of this process's share of a sweep."""
 
-    chunks: int  # chunks on disk
-    of: int  # chunks of the share
+    chunks: int  # number of chunks on disk
+    of: int  # number of chunks in the share
     boards_per_second: float | None  # None before the second new chunk
     seconds_left: float | None
 
@@ -53,7 +53,7 @@ def run(
         path: A new or empty folder, or the folder of this sweep. It receives `manifest.json` and
             one file of rows per chunk, `rows/rows-000000.parquet` (see `read`); with `spec.tables`
             also `tables/tables-000000.npz`.
-        part: (i, n), run every n-th chunk starting with chunk i.
+        part: (i, n), to run every n-th chunk, starting with chunk i.
         devices: Devices of this process that share the work. Defaults to all.
         progress: Called at the start and after each chunk.
 
@@ -74,22 +74,23 @@ def run(
         _require_memory(spec)
     folder.create_or_verify()
     remaining = [chunk for chunk in chunks if not folder.has_chunk(chunk)]
-    report, clock = progress or (lambda _: None), _Clock(spec, len(chunks))
+    report = progress or (lambda _: None)
+    meter = _ProgressMeter(spec, len(chunks))
     count = len(chunks) - len(remaining)
-    report(clock.read(count))
-    for chunk, result in _results(spec, remaining, devices):
+    report(meter.read(count))
+    for chunk, result in _run_chunks(spec, remaining, devices):
         folder.write(chunk, result)
         count += 1
-        report(clock.read(count))
+        report(meter.read(count))
     _wait_for_processes()
     return folder.finalize()
 
 
 def _require_memory(spec: SweepSpec) -> None:
     """Raise `SweepError` if the boards of a chunk do not fit into the free memory."""
-    size = bytes_per_board(spec.max_size, spec.max_agents, spec.horizon)
+    board_bytes = bytes_per_board(spec.max_size, spec.max_agents, spec.horizon)
     try:
-        require_memory("a chunk", (), spec.chunk_size * spec.boards, size)
+        require_memory("a chunk", (), spec.chunk_size * spec.boards, board_bytes)
     except MemoryError as error:
         raise SweepError(f"{error}, or a smaller chunk") from None
 
@@ -121,48 +122,49 @@ class ChunkRunner:
         )
         self._program = chunk_program(options, self.devices)
 
-    def __call__(self, numbers: np.ndarray, knobs: dict[str, np.ndarray]) -> ChunkResult:
-        """Run up to one chunk of configurations; return leaves (chunk_size, P, ...).
+    def __call__(self, indices: np.ndarray, knobs: dict[str, np.ndarray]) -> ChunkResult:
+        """Run at most `chunk_size` configurations; return leaves (chunk_size, P, ...).
 
-        Rows beyond the configurations have no boards, so that all calls share a compiled program.
+        Shorter inputs are padded with configurations of size 0, which have no boards, so that all
+        calls share one compiled program.
         """
-        fill = (0, self._spec.chunk_size - len(numbers))
-        columns = {name: jnp.asarray(np.pad(knobs[name], fill))[:, None] for name in KNOBS}
+        padding = (0, self._spec.chunk_size - len(indices))
+        columns = {name: jnp.asarray(np.pad(knobs[name], padding))[:, None] for name in KNOBS}
         ratios = {name: columns[name].astype(jnp.float32) for name in ("hole_ratio", "wait_ratio")}
-        # Size 0 marks a missing configuration.
         data_ratio = jnp.ones_like(ratios["hole_ratio"])
         params = LakeParams(**(columns | ratios), data_ratio=data_ratio)
-        # The default since JAX 0.5; it must not depend on the settings of the process.
+        # Results must not depend on this setting of the process. True is JAX's default.
         with jax.threefry_partitionable(True):
             key = threefry_key(self._spec.seed)
-            padded = jnp.asarray(np.pad(numbers, fill), jnp.uint32)
-            return self._program(key, params, padded)
+            padded_indices = jnp.asarray(np.pad(indices, padding), jnp.uint32)
+            return self._program(key, params, padded_indices)
 
 
-def _results(
+def _run_chunks(
     spec: SweepSpec, chunks: Iterable[int], devices: Sequence[jax.Device] | None
 ) -> Iterator[tuple[int, ChunkResult]]:
-    """Yield chunks with their results; accelerators compute the next chunk in the meantime."""
+    """Yield each chunk and its result; accelerators compute the next chunk meanwhile."""
     if not chunks:
         return
     runner = ChunkRunner(spec, devices)
     max_pending = 0 if runner.devices[0].platform == "cpu" else 1
     pending: list[tuple[int, ChunkResult]] = []
     for chunk in chunks:
-        numbers = spec.chunk_numbers(chunk)
-        knobs = spec.columns(numbers.start, numbers.stop)
-        pending.append((chunk, runner(np.array(numbers), knobs)))
+        chunk_range = spec.chunk_range(chunk)
+        knobs = spec.columns(chunk_range.start, chunk_range.stop)
+        pending.append((chunk, runner(np.array(chunk_range), knobs)))
         if len(pending) > max_pending:
             yield jax.device_get(pending.pop(0))
     yield from map(jax.device_get, pending)
 
 
-class _Clock:
-    """Measures the rate without the first chunk, whose time is mostly compilation."""
+class _ProgressMeter:
+    """Progress and rate of a run, without the first chunk, whose time is mostly compilation."""
 
     def __init__(self, spec: SweepSpec, chunks: int) -> None:
-        self._boards, self._chunks = spec.chunk_size * spec.boards, chunks
-        self._readings: list[tuple[float, int]] = []
+        self._chunk_boards = spec.chunk_size * spec.boards
+        self._chunks = chunks
+        self._readings: list[tuple[float, int]] = []  # times in seconds, and chunks on disk
 
     def read(self, count: int) -> Progress:
         """Return the progress after `count` chunks of this process are on disk."""
@@ -171,7 +173,7 @@ class _Clock:
         if len(self._readings) == 3:
             (start, start_count), (now, _) = self._readings[1:]
             seconds_per_chunk = max(now - start, 1e-9) / (count - start_count)
-            rate = self._boards / seconds_per_chunk
+            rate = self._chunk_boards / seconds_per_chunk
             seconds_left = seconds_per_chunk * (self._chunks - count)
         return Progress(count, self._chunks, rate, seconds_left)
 
@@ -181,6 +183,5 @@ def _wait_for_processes() -> None:
         return
     from jax._src import distributed  # JAX has no public name for its coordination service
 
-    name = f"jaxlake/sweep/{next(_barriers)}"
     client: Any = distributed.global_state.client
-    client.wait_at_barrier(name, _BARRIER_MS)
+    client.wait_at_barrier(f"jaxlake/sweep/{next(_barrier_ids)}", _BARRIER_TIMEOUT_MS)

@@ -8,8 +8,9 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from jaxlake.sweeps.chunk_files import import_pyarrow, row_columns, rows_bytes, tables_bytes
+from jaxlake.sweeps.chunk_files import encode_rows, encode_tables, import_pyarrow, make_row_columns
 from jaxlake.sweeps.driver import ChunkRunner, local_chunks
+from jaxlake.sweeps.knobs import KNOBS
 from jaxlake.sweeps.spec import SweepSpec
 
 
@@ -19,7 +20,7 @@ class Estimate(NamedTuple):
     configurations: int
     rows: int
     boards: int
-    missing: float  # share of the boards of the measured chunk
+    missing_share: float  # share of the measured chunk's boards that the generator did not make
     chunks: int  # chunks of the part
     chunk_bytes: int  # size on disk
     host_bytes: int  # peak resident memory of this process
@@ -58,28 +59,31 @@ def estimate(
     """
     import_pyarrow()
     chunks = len(local_chunks(spec, part))
-    numbers = np.linspace(0, spec.configurations - 1, spec.chunk_size).astype(np.int64)
-    columns = [spec.columns(number, number + 1) for number in numbers.tolist()]
-    knobs = {name: np.concatenate([column[name] for column in columns]) for name in columns[0]}
+    indices = np.linspace(0, spec.configurations - 1, spec.chunk_size).astype(np.int64)
+    configurations = [spec.columns(index, index + 1) for index in indices.tolist()]
+    knobs = {
+        name: np.concatenate([configuration[name] for configuration in configurations])
+        for name in KNOBS
+    }
     runner, seconds = ChunkRunner(spec, devices), []
     for _ in range(2):
         start = time.perf_counter()
-        result = jax.device_get(runner(numbers, knobs))
+        result = jax.device_get(runner(indices, knobs))
         seconds.append(time.perf_counter() - start)
-    rows = row_columns(spec, numbers, knobs, result)
-    chunk_bytes = len(rows_bytes(rows, spec.digest))
+    rows = make_row_columns(spec, indices, knobs, result)
+    chunk_bytes = len(encode_rows(rows, spec.digest))
     if result.tables is not None:
-        chunk_bytes += len(tables_bytes(spec, numbers, result.tables, spec.digest))
+        chunk_bytes += len(encode_tables(spec, indices, result.tables, spec.digest))
     memory = runner.devices[0].memory_stats() or {}
-    chunk_boards = spec.chunk_size * spec.boards * len(spec.joint_policies)
+    chunk_plans = spec.chunk_size * spec.boards * len(spec.joint_policies)
     return Estimate(
         configurations=spec.configurations,
         rows=spec.configurations * len(spec.joint_policies),
         boards=spec.configurations * spec.boards,
-        missing=float(rows["missing"].sum()) / chunk_boards,
+        missing_share=float(rows["missing"].sum()) / chunk_plans,
         chunks=chunks,
         chunk_bytes=chunk_bytes,
-        host_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,  # Linux has kilobytes
+        host_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,  # in kB on Linux
         device_bytes=memory.get("peak_bytes_in_use"),
         compile_seconds=seconds[0],
         chunk_seconds=seconds[1],

@@ -1,4 +1,4 @@
-"""Folder of a sweep: `manifest.json`, and per chunk a file of rows and optionally of tables."""
+"""Folder of a sweep: `manifest.json`, and a file of rows and optionally of tables per chunk."""
 
 import hashlib
 import json
@@ -23,19 +23,19 @@ from jaxlake.files import (
 )
 from jaxlake.remote_files import AnyPath, as_path
 from jaxlake.sweeps.chunk_files import (
-    read_rows,
-    row_columns,
-    rows_bytes,
-    tables_bytes,
-    tables_owner,
+    decode_rows,
+    decode_tables_id,
+    encode_rows,
+    encode_tables,
+    make_row_columns,
 )
 from jaxlake.sweeps.knobs import SweepError
 from jaxlake.sweeps.program import ChunkResult
 from jaxlake.sweeps.spec import SweepSpec, spec_digest
 
 MANIFEST = "manifest.json"
-
-ROWS, TABLES = "rows", "tables"
+ROWS_FOLDER = "rows"
+TABLES_FOLDER = "tables"
 
 _FORMAT = "jaxlake-sweep-1"
 _MAX_ATTEMPTS = 5
@@ -51,11 +51,11 @@ class SweepFolder:
 
     def rows_path(self, chunk: int) -> AnyPath:
         """Return the path of a chunk's rows."""
-        return self.path / ROWS / f"rows-{chunk:06d}.parquet"
+        return self.path / ROWS_FOLDER / f"rows-{chunk:06d}.parquet"
 
     def tables_path(self, chunk: int) -> AnyPath:
         """Return the path of a chunk's tables."""
-        return self.path / TABLES / f"tables-{chunk:06d}.npz"
+        return self.path / TABLES_FOLDER / f"tables-{chunk:06d}.npz"
 
     def create_or_verify(self) -> None:
         """Write the manifest of an empty folder, or check that the folder belongs to this sweep.
@@ -68,12 +68,15 @@ class SweepFolder:
         names = [file.name for file in self.path.iterdir()] if self.path.exists() else []
         foreign_names = [name for name in names if not name.startswith(f".{MANIFEST}.")]
         if foreign_names and not path.exists():
-            problem = f"has {min(foreign_names)!r} but no {MANIFEST}; use an empty folder"
-            raise SweepError(f"{self.path}: {problem}")
-        is_new = _retry(lambda: write_text_if_absent(path, _json_text(manifest)))
-        if not is_new and (differences := _differences(read_manifest(self.path), manifest)):
+            raise SweepError(
+                f"{self.path}: has {min(foreign_names)!r} but no {MANIFEST}; use an empty folder"
+            )
+        is_new = _retry_write(lambda: write_text_if_absent(path, _json_text(manifest)))
+        if not is_new and (
+            differences := _describe_differences(read_manifest(self.path), manifest)
+        ):
             raise SweepError(f"{path}: belongs to another sweep: {'; '.join(differences)}")
-        for folder in (ROWS, TABLES) if self.spec.tables else (ROWS,):
+        for folder in (ROWS_FOLDER, TABLES_FOLDER) if self.spec.tables else (ROWS_FOLDER,):
             if isinstance(self.path, Path):  # object stores have no folders
                 (self.path / folder).mkdir(exist_ok=True)
 
@@ -83,38 +86,39 @@ class SweepFolder:
         Raises:
             SweepError: A file belongs to another sweep.
         """
-        digests = self._digests(chunk).items()
         return all(
             digest is not None and self._manifest_digests.get(name, digest) == digest
-            for name, digest in digests
+            for name, digest in self._chunk_digests(chunk).items()
         )
 
     def write(self, chunk: int, result: ChunkResult) -> None:
         """Write the files of a chunk, each of them atomically.
 
         Args:
-            chunk: The number of the chunk.
+            chunk: The index of the chunk.
             result: Leaves (C, P, ...). Configurations beyond the end of the chunk are left out.
         """
-        spec, owner, numbers = self.spec, self._chunk_id(chunk), self.spec.chunk_numbers(chunk)
+        spec, chunk_id = self.spec, self._make_chunk_id(chunk)
+        chunk_range = spec.chunk_range(chunk)
+        indices = np.array(chunk_range)
         if result.tables is not None:
-            tables = tables_bytes(spec, np.array(numbers), result.tables, owner)
-            _write(self.tables_path(chunk), tables)
-        knobs = spec.columns(numbers.start, numbers.stop)
-        columns = row_columns(spec, np.array(numbers), knobs, result)
-        _write(self.rows_path(chunk), rows_bytes(columns, owner))
+            tables = encode_tables(spec, indices, result.tables, chunk_id)
+            _replace_file(self.tables_path(chunk), tables)
+        knobs = spec.columns(chunk_range.start, chunk_range.stop)
+        columns = make_row_columns(spec, indices, knobs, result)
+        _replace_file(self.rows_path(chunk), encode_rows(columns, chunk_id))
 
     def finalize(self) -> bool:
         """Write the digests of all files into the manifest; return False if a file is missing."""
         digests: dict[str, str] = {}
         for chunk in range(self.spec.chunks):
-            for name, digest in self._digests(chunk).items():
+            for name, digest in self._chunk_digests(chunk).items():
                 if digest is None:
                     return False
                 digests[name] = digest
         path, text = self.path / MANIFEST, _json_text(self._manifest(digests))
         if path.read_text(encoding="utf-8") != text:
-            _retry(lambda: write_text_atomic(path, text))
+            _retry_write(lambda: write_text_atomic(path, text))
         remove_temporary_files(path)
         return True
 
@@ -135,19 +139,20 @@ class SweepFolder:
         files: Mapping[str, str] = read_manifest(self.path)["files"]
         return files
 
-    def _chunk_id(self, chunk: int) -> str:
+    def _make_chunk_id(self, chunk: int) -> str:
         return f"{self.spec.digest} {chunk}"
 
-    def _digests(self, chunk: int) -> dict[str, str | None]:
+    def _chunk_digests(self, chunk: int) -> dict[str, str | None]:
         """Return the SHA-256 of each file of a chunk; None for a missing or damaged file."""
-        files: list[tuple[AnyPath, Callable[[bytes], str]]] = [
-            (self.rows_path(chunk), lambda content: read_rows(content)[1])
-        ]
+        readers: dict[AnyPath, Callable[[bytes], str]] = {
+            self.rows_path(chunk): lambda content: decode_rows(content)[1]
+        }
         if self.spec.tables:
-            files.append((self.tables_path(chunk), tables_owner))
+            readers[self.tables_path(chunk)] = decode_tables_id
+        chunk_id = self._make_chunk_id(chunk)
         return {
-            f"{path.parent.name}/{path.name}": _digest(path, read_owner, self._chunk_id(chunk))
-            for path, read_owner in files
+            f"{path.parent.name}/{path.name}": _file_digest(path, read_chunk_id, chunk_id)
+            for path, read_chunk_id in readers.items()
         }
 
 
@@ -177,24 +182,24 @@ def read_manifest(directory: str | AnyPath) -> dict[str, Any]:
     return value
 
 
-def _write(path: AnyPath, content: bytes) -> None:
+def _replace_file(path: AnyPath, content: bytes) -> None:
     remove_temporary_files(path)
     write_bytes_atomic(path, content)
 
 
-def _digest(path: AnyPath, read_owner: Callable[[bytes], str], owner: str) -> str | None:
+def _file_digest(path: AnyPath, read_chunk_id: Callable[[bytes], str], chunk_id: str) -> str | None:
     try:
         content = path.read_bytes()
-        actual = read_owner(content)
+        stored_id = read_chunk_id(content)
     except Exception:  # zipfile, NumPy and pyarrow raise many types
         return None
-    if actual != owner:
+    if stored_id != chunk_id:
         raise SweepError(f"{path}: belongs to another sweep than {MANIFEST}; remove it")
     return hashlib.sha256(content).hexdigest()
 
 
-def _differences(stored: Mapping[str, Any], requested: Mapping[str, Any]) -> list[str]:
-    """Return descriptions of the values that differ between two manifests, except the files."""
+def _describe_differences(stored: Mapping[str, Any], requested: Mapping[str, Any]) -> list[str]:
+    """Return one text per value that differs between two manifests, except the files."""
     names = ("jaxlake", "spec")
     stored_values, requested_values = (
         dict(_flatten("", {name: manifest[name] for name in names if name in manifest}))
@@ -209,7 +214,7 @@ def _differences(stored: Mapping[str, Any], requested: Mapping[str, Any]) -> lis
 
 
 def _flatten(prefix: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the values of nested mappings by dotted names."""
+    """Yield the dotted names and values of nested mappings."""
     if not isinstance(value, Mapping):
         yield prefix, value
         return
@@ -221,7 +226,7 @@ def _json_text(value: Mapping[str, Any]) -> str:
     return json.dumps(value, indent=1) + "\n"
 
 
-def _retry(write: Callable[[], T]) -> T:
+def _retry_write(write: Callable[[], T]) -> T:
     """Write the manifest; retry if another process removes the temporary file as a leftover."""
     for _ in range(_MAX_ATTEMPTS - 1):
         with suppress(FileNotFoundError):

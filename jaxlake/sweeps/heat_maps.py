@@ -23,7 +23,7 @@ AXES = ("hole_ratio", "wait_ratio", "size", "num_agents")
 """Knobs that can be axes of a plot."""
 
 _KEYS = ("configuration", "policy", *AXES)
-_PANELS = ("policy", "size", "num_agents")  # one panel per value unless they are an axis
+_PANELS = ("policy", "size", "num_agents")  # columns with one panel per value, unless an axis
 _LABELS = {
     "hole_ratio": "cells that are holes",
     "wait_ratio": "boards that need a wait",
@@ -64,7 +64,7 @@ _BINS = 20
 _MAX_TICKS = 8
 _MAX_COLUMNS = 6
 _MAX_PANELS = 72
-_MAX_PRINTED_CELLS = 120  # per panel; larger panels have no printed values
+_MAX_PRINTED_RATES = 120  # per panel; larger panels have no printed values
 
 
 def plot(
@@ -96,56 +96,56 @@ def plot(
         raise SweepError(f"rows must be the result of read, got {type(rows).__name__}")
     if not len(rows["configuration"]):
         raise SweepError("rows must not be empty")
-    _check_name("value", value, [name for name in rows if name not in (*_KEYS, *_NOT_RATES)])
-    columns, lines = (_Axis.from_column(name, rows[name]) for name in _axis_names(rows, x, y))
-    names, rates = _panels(rows, columns, lines, value)
+    _require_name("value", value, [name for name in rows if name not in (*_KEYS, *_NOT_RATES)])
+    x_axis, y_axis = (_Axis.from_column(knob, rows[knob]) for knob in _choose_axes(rows, x, y))
+    names, rates = _compute_panels(rows, x_axis, y_axis, value)
     layout = _panel_layout(rows, len(names))
 
-    # pyplot registers the display of figures in notebooks; a closed figure is shown only once.
-    figure = pyplot.figure(figsize=_inches(layout.shape, columns, lines), layout="constrained")
+    # A closed figure is displayed only once in notebooks.
+    figure = pyplot.figure(figsize=_figure_size(layout.shape, x_axis, y_axis), layout="constrained")
     pyplot.close(figure)
     grid = figure.subplots(*layout.shape, sharex=True, sharey=True, squeeze=False)
     limits = (0.0, 100.0)
     if value in _MEANS and not np.isnan(rates).all():
         limits = (float(np.nanmin(rates)), float(np.nanmax(rates)))
-    below = np.pad(layout[1:], ((0, 1), (0, 0)), constant_values=-1)
-    for axes, panel, is_last in zip(grid.flat, layout.flat, below.ravel() < 0, strict=True):
+    panels_below = np.pad(layout[1:], ((0, 1), (0, 0)), constant_values=-1)
+    for axes, panel, panel_below in zip(grid.flat, layout.flat, panels_below.flat, strict=True):
         if panel < 0:
             axes.set_visible(False)
             continue
         axes.set_title(names[panel], fontsize="small")
-        image = _draw(axes, rates[panel], limits)
-        columns.label_ticks(axes.xaxis)
-        axes.xaxis.set_tick_params(labelbottom=bool(is_last))
-        lines.label_ticks(axes.yaxis)
+        image = _draw_panel(axes, rates[panel], limits)
+        x_axis.label_ticks(axes.xaxis)
+        axes.xaxis.set_tick_params(labelbottom=bool(panel_below < 0))
+        y_axis.label_ticks(axes.yaxis)
     label = _MEANS.get(value) or f"{_LABELS.get(value, value.replace('_', ' '))}, %"
     figure.colorbar(image, ax=grid, label=label, aspect=30, pad=0.02)
-    figure.supxlabel(columns.label, fontsize="medium")
-    figure.supylabel(lines.label, fontsize="medium")
-    title = _fixed_knobs(rows, columns, lines)
+    figure.supxlabel(x_axis.label, fontsize="medium")
+    figure.supylabel(y_axis.label, fontsize="medium")
+    title = _describe_fixed_knobs(rows, x_axis, y_axis)
     if np.isnan(rates).any():
-        total = _DENOMINATORS.get(value, ("boards",))[0]
-        title.append(f"grey: no {_LABELS.get(total, total)}")
+        denominator = _DENOMINATORS.get(value, ("boards",))[0]
+        title.append(f"grey: no {_LABELS.get(denominator, denominator)}")
     figure.suptitle(", ".join(title), fontsize="medium")
     return figure
 
 
 @dataclass(frozen=True)
 class _Axis:
-    """Cells of a heat map along one knob."""
+    """Axis of a heat map: the bins into which one knob divides the rows."""
 
     knob: str
-    values: np.ndarray  # value of each cell, or the centre of its bin
-    cells: np.ndarray  # cell index of each row
+    values: np.ndarray  # value or centre of each bin
+    row_bins: np.ndarray  # bin index of each row
 
     @classmethod
     def from_column(cls, knob: str, column: np.ndarray) -> "_Axis":
-        values, cells = np.unique(column, return_inverse=True)
+        values, row_bins = np.unique(column, return_inverse=True)
         if len(values) <= _MAX_VALUES:
-            return cls(knob, values, cells)
+            return cls(knob, values, row_bins)
         edges = np.linspace(values[0], values[-1], _BINS + 1)
-        cells = np.searchsorted(edges[1:-1], column, side="right")
-        return cls(knob, (edges[1:] + edges[:-1]) / 2, cells)
+        row_bins = np.searchsorted(edges[1:-1], column, side="right")
+        return cls(knob, (edges[1:] + edges[:-1]) / 2, row_bins)
 
     @property
     def is_ratio(self) -> bool:
@@ -156,26 +156,26 @@ class _Axis:
         return _LABELS[self.knob] + (", %" if self.is_ratio else "")
 
     def label_ticks(self, axis: Any) -> None:
-        cells = range(0, len(self.values), math.ceil(len(self.values) / _MAX_TICKS))
+        bins = range(0, len(self.values), math.ceil(len(self.values) / _MAX_TICKS))
         factor = 100 if self.is_ratio else 1
-        axis.set_ticks(cells, [f"{factor * self.values[cell]:.3g}" for cell in cells])
+        axis.set_ticks(bins, [f"{factor * self.values[i]:.3g}" for i in bins])
         axis.set_tick_params(labelsize="small", length=2)
 
 
-def _axis_names(rows: Rows, x: str | None, y: str | None) -> tuple[str, str]:
-    """Return the knobs of the axes; choose those that are None."""
+def _choose_axes(rows: Rows, x: str | None, y: str | None) -> tuple[str, str]:
+    """Return the knobs of both axes; replace None with a knob, preferably one that varies."""
     for option, name in (("x", x), ("y", y)):
         if name is not None:
-            _check_name(option, name, AXES)
+            _require_name(option, name, AXES)
     if x is not None and x == y:
         raise SweepError(f"x and y must be different knobs, got {x} for both")
-    free = [name for name in AXES if name not in (x, y)]
-    free.sort(key=lambda name: not _varies(rows, name))
-    x = x or free.pop(0)
-    return x, y or free.pop(0)
+    unused = [name for name in AXES if name not in (x, y)]
+    unused.sort(key=lambda name: not _is_varying(rows, name))
+    x = x or unused.pop(0)
+    return x, y or unused.pop(0)
 
 
-def _check_name(option: str, name: str, allowed: Any) -> None:
+def _require_name(option: str, name: str, allowed: Any) -> None:
     if name not in allowed:
         names = ", ".join(allowed)
         raise SweepError(
@@ -183,17 +183,18 @@ def _check_name(option: str, name: str, allowed: Any) -> None:
         )
 
 
-def _varies(rows: Rows, name: str) -> bool:
+def _is_varying(rows: Rows, name: str) -> bool:
     return bool((rows[name] != rows[name][0]).any())
 
 
-def _panels(rows: Rows, x: _Axis, y: _Axis, value: str) -> tuple[list[str], np.ndarray]:
-    """Return panel names, and rates (panels, y, x) in per cent or as means; NaN without boards."""
+def _compute_panels(rows: Rows, x: _Axis, y: _Axis, value: str) -> tuple[list[str], np.ndarray]:
+    """Return panel names, and rates (panels, y, x) in percent or as means; NaN without boards."""
     knobs = [name for name in _PANELS if name not in (x.knob, y.knob)]
     uniques = [np.unique(rows[name], return_inverse=True) for name in knobs]
     values, indices = zip(*uniques, strict=True)
     counts = list(map(len, values))
-    if (panels := math.prod(counts)) > _MAX_PANELS:
+    panels = math.prod(counts)
+    if panels > _MAX_PANELS:
         raise SweepError(
             f"x and y must leave at most {_MAX_PANELS} panels, got {panels} panels for "
             f"{', '.join(knobs)}"
@@ -201,23 +202,24 @@ def _panels(rows: Rows, x: _Axis, y: _Axis, value: str) -> tuple[list[str], np.n
     varying = [knob for knob, count in zip(knobs, counts, strict=True) if count > 1]
     settings = [dict(zip(knobs, setting, strict=True)) for setting in itertools.product(*values)]
     names = [
-        ", ".join(_setting_text(knob, setting[knob]) for knob in varying) for setting in settings
+        ", ".join(_format_setting(knob, setting[knob]) for knob in varying) for setting in settings
     ]
     shape = (*counts, len(y.values), len(x.values))
-    cells = np.ravel_multi_index((*indices, y.cells, x.cells), shape)
+    flat_bins = np.ravel_multi_index((*indices, y.row_bins, x.row_bins), shape)
 
-    def total(counters: tuple[str, ...]) -> np.ndarray:
+    def sum_counters(counters: tuple[str, ...]) -> np.ndarray:
         # float64 represents sums below 2**53 exactly.
-        sums = np.bincount(cells, sum(rows[name] for name in counters), math.prod(shape))
+        sums = np.bincount(flat_bins, sum(rows[name] for name in counters), math.prod(shape))
         return sums.reshape(panels, *shape[-2:])
 
-    numerator, denominator = total((value,)), total(_DENOMINATORS.get(value, ("boards",)))
+    numerator = sum_counters((value,))
+    denominator = sum_counters(_DENOMINATORS.get(value, ("boards",)))
     nan = np.full_like(numerator, np.nan)
     rates = np.divide(numerator, denominator, out=nan, where=denominator > 0)
     return names, rates if value in _MEANS else 100 * rates
 
 
-def _setting_text(knob: str, value: Any) -> str:
+def _format_setting(knob: str, value: Any) -> str:
     if knob == "size":
         return f"{value}x{value}"
     if knob == "num_agents":
@@ -236,7 +238,7 @@ def _panel_layout(rows: Rows, panels: int) -> np.ndarray:
     return np.pad(by_policy, padding, constant_values=-1).reshape(-1, num_columns)
 
 
-def _inches(shape: tuple[int, ...], x: _Axis, y: _Axis) -> tuple[float, float]:
+def _figure_size(shape: tuple[int, ...], x: _Axis, y: _Axis) -> tuple[float, float]:
     num_rows, num_columns = shape
     min_side = 3.2 if num_rows * num_columns == 1 else 2.0
     width, height = (min(4.5, max(min_side, 0.36 * len(axis.values))) for axis in (x, y))
@@ -244,30 +246,30 @@ def _inches(shape: tuple[int, ...], x: _Axis, y: _Axis) -> tuple[float, float]:
     return width * num_columns + 1.6, (height + 0.3) * num_rows + 0.9
 
 
-def _draw(axes: "Axes", rates: np.ndarray, limits: tuple[float, float]) -> "AxesImage":
-    """Draw one panel, with colours for rates within the limits."""
+def _draw_panel(axes: "Axes", rates: np.ndarray, limits: tuple[float, float]) -> "AxesImage":
+    """Draw one panel; the colour scale covers the limits."""
     low, high = limits
     axes.set_facecolor("0.85")  # visible in empty cells
     image = axes.imshow(rates, origin="lower", aspect="auto", cmap="viridis", vmin=low, vmax=high)
-    if rates.size <= _MAX_PRINTED_CELLS:
+    if rates.size <= _MAX_PRINTED_RATES:
         digits = 0 if high >= 20 else 1
-        for (line, column), rate in np.ndenumerate(rates):
+        for (y, x), rate in np.ndenumerate(rates):
             if not np.isnan(rate):
                 colour = "black" if rate > low + 0.6 * (high - low) else "white"
                 text = f"{rate:.{digits}f}"
-                axes.text(column, line, text, color=colour, ha="center", va="center", fontsize=7)
+                axes.text(x, y, text, color=colour, ha="center", va="center", fontsize=7)
     return image
 
 
-def _fixed_knobs(rows: Rows, x: _Axis, y: _Axis) -> list[str]:
-    """Return descriptions of the knobs that are equal in all panels or pooled."""
+def _describe_fixed_knobs(rows: Rows, x: _Axis, y: _Axis) -> list[str]:
+    """Return one text per knob that is pooled or has the same value in all panels."""
     texts = []
     for name in ("policy", "size", "num_agents", "hole_ratio", "wait_ratio"):
         if name in (x.knob, y.knob):
             continue
         if name not in _PANELS:
-            share = "all shares" if _varies(rows, name) else f"{100 * rows[name][0]:.3g}%"
+            share = "all shares" if _is_varying(rows, name) else f"{100 * rows[name][0]:.3g}%"
             texts.append(f"{_LABELS[name]}: {share}")
-        elif not _varies(rows, name):
-            texts.append(_setting_text(name, rows[name][0]))
+        elif not _is_varying(rows, name):
+            texts.append(_format_setting(name, rows[name][0]))
     return texts

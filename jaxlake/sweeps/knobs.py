@@ -1,4 +1,4 @@
-"""Limits and values of the knobs of a sweep."""
+"""Knobs of a sweep: their limits, and the values that a specification gives them."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -15,16 +15,16 @@ MAX_VALUES = 1_000_000
 
 
 class SweepError(UserError, ValueError):
-    """Raised for an invalid specification or results folder; names the field or file."""
+    """Invalid specification or results folder; the message names the field or the file."""
 
 
 class Knob(NamedTuple):
     """Limits of a knob of `LakeParams`."""
 
-    whole: bool
+    is_integer: bool
     low: float
     high: float
-    default: float | None  # None: required
+    default: float | None  # None if the knob is required
 
 
 KNOBS = {
@@ -38,7 +38,7 @@ KNOBS = {
 
 @dataclass(frozen=True)
 class Choice:
-    """Values to combine in a grid or to sample from."""
+    """Finite set of values to combine in a grid or to sample from."""
 
     values: np.ndarray  # int32 or float64 (count,)
     record: Any  # the values as specified, in JSON types
@@ -66,11 +66,11 @@ class Choice:
 
 @dataclass(frozen=True)
 class Range:
-    """Interval of numbers, including both ends."""
+    """Interval of numbers to sample from, including both ends."""
 
     low: float
     high: float
-    whole: bool
+    is_integer: bool
 
     @property
     def record(self) -> dict[str, float]:
@@ -79,7 +79,7 @@ class Range:
 
     def draw(self, uniform: np.ndarray) -> np.ndarray:
         """Return one number for each number in [0, 1); ratios have float32 precision."""
-        if self.whole:
+        if self.is_integer:
             span = self.high - self.low + 1
             return (self.low + np.floor(uniform * span)).astype(np.int32)
         ratios = self.low + uniform * (self.high - self.low)
@@ -87,36 +87,36 @@ class Range:
 
 
 def grid_axis(field: str, name: str, value: Any) -> Choice:
-    """Return the values of a knob of a grid; raise a `SweepError` that names the invalid field."""
+    """Return the values of a grid's knob; raise a `SweepError` that names an invalid field."""
     knob = KNOBS[name]
     if not isinstance(value, Mapping):
-        return _choice(field, knob, value, distinct=True)
-    low, high = _interval(field, knob, value, ("from", "to", "count"))
+        return _parse_choice(field, knob, value, distinct=True)
+    low, high = _parse_interval(field, knob, value, ("from", "to", "count"))
     count = value.get("count")
-    if count is None and knob.whole:
+    if count is None and knob.is_integer:
         count = int(high - low) + 1
-    max_count = min(MAX_VALUES, high - low + 1) if knob.whole else MAX_VALUES
+    max_count = min(MAX_VALUES, high - low + 1) if knob.is_integer else MAX_VALUES
     if type(count) is not int or not 2 <= count <= max_count:
         raise SweepError(
             f"{field}.count must be a whole number from 2 to {max_count:,.0f}, got {shorten(count)}"
         )
-    # Round, so that linspace gives 0.3 exactly.
-    values = np.linspace(low, high, count).round(0 if knob.whole else 12)
-    return Choice(_array(knob, values), {"from": low, "to": high, "count": count})
+    # Rounding turns values such as 0.30000000000000004 into 0.3.
+    values = np.linspace(low, high, count).round(0 if knob.is_integer else 12)
+    return Choice(_to_array(knob, values), {"from": low, "to": high, "count": count})
 
 
 def sample_axis(field: str, name: str, value: Any) -> Choice | Range:
-    """Return the distribution of a sampled knob; raise a `SweepError` for an invalid `field`."""
+    """Return the distribution of a sampled knob; raise a `SweepError` for an invalid field."""
     knob = KNOBS[name]
     if isinstance(value, Mapping):
-        return Range(*_interval(field, knob, value, ("from", "to")), knob.whole)
-    return _choice(field, knob, value, distinct=False)
+        return Range(*_parse_interval(field, knob, value, ("from", "to")), knob.is_integer)
+    return _parse_choice(field, knob, value, distinct=False)
 
 
-def _choice(field: str, knob: Knob, value: Any, *, distinct: bool) -> Choice:
+def _parse_choice(field: str, knob: Knob, value: Any, *, distinct: bool) -> Choice:
     if value is None:
         if knob.default is None:
-            raise SweepError(f"{field} must be {_allowed(knob)}, got none")
+            raise SweepError(f"{field} must be {_describe_range(knob)}, got none")
         value = knob.default
     if isinstance(value, np.ndarray):
         value = value.tolist()
@@ -124,41 +124,47 @@ def _choice(field: str, knob: Knob, value: Any, *, distinct: bool) -> Choice:
         value = [value]
     if not value or len(value) > MAX_VALUES:
         raise SweepError(f"{field} must have 1 to {MAX_VALUES:,} values, got {len(value):,}")
-    numbers = [_number(field, knob, item) for item in value]
+    numbers = [_parse_number(field, knob, item) for item in value]
     if distinct and len(set(numbers)) < len(numbers):
         repeated = Counter(numbers).most_common(1)[0][0]
         raise SweepError(f"{field} must have distinct values, got {repeated:g} twice")
-    return Choice(_array(knob, numbers), numbers)
+    return Choice(_to_array(knob, numbers), numbers)
 
 
-def _interval(
-    field: str, knob: Knob, value: Mapping[Any, Any], allowed: Sequence[str]
+def _parse_interval(
+    field: str, knob: Knob, value: Mapping[Any, Any], allowed_keys: Sequence[str]
 ) -> tuple[float, float]:
-    for key in value:
-        if key not in allowed:
-            raise SweepError(
-                f"the keys of {field} must be among {', '.join(allowed)}, got {key!s:.100}"
-                f"{did_you_mean(key, allowed)}"
-            )
-    low, high = (_number(f"{field}.{end}", knob, value.get(end)) for end in ("from", "to"))
+    check_keys(field, value, allowed_keys)
+    low, high = (_parse_number(f"{field}.{end}", knob, value.get(end)) for end in ("from", "to"))
     if not low < high:
         raise SweepError(f"{field}.from must be below {field}.to, got {low:g} and {high:g}")
     return low, high
 
 
-def _number(field: str, knob: Knob, value: Any) -> float:
+def check_keys(field: str, mapping: Mapping[Any, Any], allowed_keys: Sequence[str]) -> None:
+    """Raise `SweepError` if a mapping has an unknown key; `field` is empty for a whole file."""
+    for key in mapping:
+        if key not in allowed_keys:
+            keys = f"the keys of {field}" if field else "keys"
+            raise SweepError(
+                f"{keys} must be among {', '.join(allowed_keys)}, got {key!s:.100}"
+                f"{did_you_mean(key, allowed_keys)}"
+            )
+
+
+def _parse_number(field: str, knob: Knob, value: Any) -> float:
     """Return a plain int or float within the limits."""
     if isinstance(value, np.generic):
         value = value.item()
-    is_number = isinstance(value, int if knob.whole else int | float)
+    is_number = isinstance(value, int if knob.is_integer else int | float)
     if not is_number or isinstance(value, bool) or not knob.low <= value <= knob.high:
-        raise SweepError(f"{field} must be {_allowed(knob)}, got {shorten(value)}")
-    return value if knob.whole else float(value)
+        raise SweepError(f"{field} must be {_describe_range(knob)}, got {shorten(value)}")
+    return value if knob.is_integer else float(value)
 
 
-def _allowed(knob: Knob) -> str:
-    return f"a {'whole ' if knob.whole else ''}number from {knob.low:g} to {knob.high:g}"
+def _describe_range(knob: Knob) -> str:
+    return f"a {'whole ' if knob.is_integer else ''}number from {knob.low:g} to {knob.high:g}"
 
 
-def _array(knob: Knob, values: Any) -> np.ndarray:
-    return np.asarray(values, np.int32 if knob.whole else np.float64)
+def _to_array(knob: Knob, values: Any) -> np.ndarray:
+    return np.asarray(values, np.int32 if knob.is_integer else np.float64)

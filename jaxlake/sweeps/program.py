@@ -1,4 +1,4 @@
-"""Program of one chunk of a sweep: policies play boards of many configurations."""
+"""Compiled program of one chunk of a sweep: policies play boards of many configurations."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from jaxlake.environment.conflict_policies import ConflictPolicy
 from jaxlake.generator import Generated, LakeParams, generate, hole_count
 from jaxlake.policies.joint_rollout import JointPolicy, play_boards
 from jaxlake.runtime.cpu_devices import jit_search
-from jaxlake.runtime.random_keys import check_key
+from jaxlake.runtime.random_keys import check_key, fold_in_each
 from jaxlake.solver.chunks import widths_for
 from jaxlake.statistics.summaries import Summary, summarize
 from jaxlake.statistics.tables import Statistics, tabulate
@@ -36,7 +36,7 @@ class ChunkOptions(NamedTuple):
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class ChunkResult:
-    """Counts of C configurations and P policies."""
+    """Counters of C configurations and P policies."""
 
     summaries: Summary  # leaves (C, P, ...)
     tables: Statistics | None  # leaves (C, P, ...), None unless requested
@@ -48,18 +48,21 @@ def chunk_program(
 ) -> Callable[[jax.Array, LakeParams, jax.Array], ChunkResult]:
     """Return a function that generates the boards of configurations and lets policies play them.
 
+    Row c of a result depends only on the key, the parameters and the index of configuration c, not
+    on the other configurations of the chunk, their number, or the devices. With
+    `boards, play = jax.random.split(key)`, its boards come from `generate` with the key
+    `fold_in(boards, index)`, and policies play board b with the key
+    `fold_in(fold_in(play, index), b)`.
+
     Args:
         options: Static options.
-        devices: At least one device. All processes that own some of them make the same calls. Each
-            device handles a share of the configurations.
+        devices: At least one device; the configurations are divided among them. All processes that
+            own one of the devices must make the same calls.
 
     Returns:
         A function of a typed key (), parameters with leaves (C, S), S entries per configuration,
-        and the global indices of the configurations, uint32 (C,). It returns a `ChunkResult` on
-        all devices. Row c depends only on the key, the parameters and the index of configuration
-        c, not on the other configurations of the chunk, their number, or the devices. Its boards
-        come from `generate` with the key `fold_in(boards, index)`, and policies play board b with
-        the key `fold_in(fold_in(play, index), b)`, where `boards, play = jax.random.split(key)`.
+        and the indices of the configurations in the sweep, uint32 (C,). It returns a `ChunkResult`
+        on all devices.
 
     Raises:
         ValueError: `policies` or `devices` is empty. The returned function raises it if `key`
@@ -82,23 +85,23 @@ def chunk_program(
     def run(key: jax.Array, params: LakeParams, indices: jax.Array) -> ChunkResult:
         C = indices.shape[0]
         rows = np.arange(-(-C // len(devices)) * len(devices))
-        # Padding configurations have size 0, for which `generate` draws no boards.
+        # Configurations that pad the last shard have size 0, for which `generate` draws no boards.
         params = jax.tree.map(lambda leaf: jnp.asarray(leaf)[rows % C], params)
         size = jnp.where(rows[:, None] < C, params.size, 0)
-        padded = LakeParams(**(vars(params) | {"size": size}))
-        result = run_shards(key, padded, jnp.asarray(indices, jnp.uint32)[rows % C])
+        params = LakeParams(**(vars(params) | {"size": size}))
+        result = run_shards(key, params, jnp.asarray(indices, jnp.uint32)[rows % C])
         return jax.tree.map(lambda leaf: leaf[:C], result)
 
     program = jit_search(run, out_shardings=jax.sharding.NamedSharding(mesh, replicated))
     local_devices = [device for device in devices if device.process_index == jax.process_index()]
 
-    def call(key: jax.Array, params: LakeParams, indices: jax.Array) -> ChunkResult:
+    def run_on_devices(key: jax.Array, params: LakeParams, indices: jax.Array) -> ChunkResult:
         check_key(key)
         # Policies that call the solver choose its search widths by the default device.
         with jax.default_device(local_devices[0] if local_devices else None):
             return program(key, params, indices)
 
-    return call
+    return run_on_devices
 
 
 def _run_configurations(
@@ -106,7 +109,7 @@ def _run_configurations(
 ) -> ChunkResult:
     """Generate and play the boards of configurations on one device."""
     boards_key, play_key = jax.random.split(key)
-    make = partial(
+    generate_boards = partial(
         generate,
         n=options.boards,
         max_size=options.max_size,
@@ -115,21 +118,24 @@ def _run_configurations(
         max_candidates=options.max_candidates,
         widths=widths_for(platform),
     )
-    generated = jax.vmap(make)(_indexed_keys(boards_key, indices), params)
+    generated = jax.vmap(generate_boards)(fold_in_each(boards_key, indices), params)
     board_indices = jnp.arange(options.boards, dtype=jnp.uint32)
-    play_keys = jax.vmap(_indexed_keys, (0, None))(_indexed_keys(play_key, indices), board_indices)
-    counts = [_play(options, policy, play_keys, generated, params) for policy in options.policies]
-    return jax.tree.map(lambda *leaves: jnp.stack(leaves, axis=1), *counts)
+    play_keys = jax.vmap(fold_in_each, (0, None))(fold_in_each(play_key, indices), board_indices)
+    results = [
+        _evaluate_policy(options, policy, play_keys, generated, params)
+        for policy in options.policies
+    ]
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves, axis=1), *results)
 
 
-def _play(
+def _evaluate_policy(
     options: ChunkOptions,
     policy: JointPolicy,
     keys: jax.Array,
     generated: Generated,
     params: LakeParams,
 ) -> ChunkResult:
-    """Let a policy play boards with keys (C, B); return leaves (C, ...)."""
+    """Let a policy play all boards with keys (C, B); return leaves (C, ...)."""
     rollouts = jax.vmap(
         lambda keys, boards, optima: play_boards(
             keys, policy, boards, options.max_steps, optima, options.conflict
@@ -158,21 +164,17 @@ def _play(
 
 
 def _candidate_counts(generated: Generated, params: LakeParams) -> tuple[jax.Array, jax.Array]:
-    """Return the numbers of candidates and of UNKNOWN ones per configuration, int32 (C,) each.
+    """Return the numbers of candidates and of UNKNOWN candidates, int32 (C,) each.
 
-    Entries of a configuration with the same size, hole count and number of agents draw from one
-    stream of candidates, which is counted once.
+    Entries of a configuration with the same size, hole count and number of agents share their
+    candidates, which are counted once.
     """
     holes = hole_count(params.size, params.hole_ratio)
-    kinds = jnp.stack([params.size, holes, params.num_agents], axis=-1)
-    same_kind = jnp.all(kinds[:, :, None] == kinds[:, None], axis=-1)
-    first = jnp.argmax(same_kind, axis=-1) == np.arange(kinds.shape[1])
+    entries = jnp.stack([params.size, holes, params.num_agents], axis=-1)
+    is_same = jnp.all(entries[:, :, None] == entries[:, None], axis=-1)
+    is_first = jnp.argmax(is_same, axis=-1) == np.arange(entries.shape[1])
     candidates, unknown = (
-        jnp.sum(jnp.where(first, counts, 0), axis=1, dtype=jnp.int32)
+        jnp.sum(jnp.where(is_first, counts, 0), axis=1, dtype=jnp.int32)
         for counts in (generated.candidates, generated.unknown)
     )
     return candidates, unknown
-
-
-def _indexed_keys(key: jax.Array, indices: jax.Array) -> jax.Array:
-    return jax.vmap(jax.random.fold_in, (None, 0))(key, indices)

@@ -12,11 +12,19 @@ from typing import Any
 import numpy as np
 
 from jaxlake.environment.conflict_policies import ConflictPolicy, conflict_policy
-from jaxlake.errors import did_you_mean, shorten
+from jaxlake.errors import shorten
 from jaxlake.policies.catalogue import POLICIES, policy_digest, policy_of
 from jaxlake.policies.joint_rollout import JointPolicy, check_policy
 from jaxlake.solver import DEFAULT_HORIZON
-from jaxlake.sweeps.knobs import KNOBS, Choice, Range, SweepError, grid_axis, sample_axis
+from jaxlake.sweeps.knobs import (
+    KNOBS,
+    Choice,
+    Range,
+    SweepError,
+    check_keys,
+    grid_axis,
+    sample_axis,
+)
 
 MAX_CONFIGURATIONS = 1 << 32
 MAX_BOARDS = 1 << 20
@@ -30,7 +38,7 @@ _MAX_BOARDS_PER_CHUNK = 1 << 24
 
 @dataclass(frozen=True)
 class SweepSpec:
-    """Configurations of the lake, the policies that play them, and the boards per configuration.
+    """Policies to evaluate, the configurations of the lake, and the boards per configuration.
 
     Exactly one of `grid` and `samples` describes the configurations by the knobs `size`,
     `hole_ratio` (default 0.2), `wait_ratio` (0) and `num_agents` (2).
@@ -46,7 +54,7 @@ class SweepSpec:
             values.
     """
 
-    policies: Sequence[str] | Mapping[str, JointPolicy]  # names for `policy_of`, or named policies
+    policies: Sequence[str] | Mapping[str, JointPolicy]  # names for `policy_of`, or a mapping
     grid: Mapping[str, Any] | None = None
     samples: Mapping[str, Any] | None = None
     boards: int = 64  # per configuration
@@ -80,27 +88,27 @@ class SweepSpec:
                 f"{section} must have at most {MAX_CONFIGURATIONS:,} configurations, got "
                 f"{self.configurations:,}"
             )
-        agents, waits = self.axes["num_agents"], self.axes["wait_ratio"]
-        if agents.low == 1 and waits.high > 0:
+        max_wait_ratio = self.axes["wait_ratio"].high
+        if self.axes["num_agents"].low == 1 and max_wait_ratio > 0:
             raise SweepError(
-                f"{section}.wait_ratio must be 0 if num_agents may be 1, got {waits.high:g}; a "
-                "single agent never waits"
+                f"{section}.wait_ratio must be 0 if num_agents may be 1, got {max_wait_ratio:g}; "
+                "a single agent never waits"
             )
         if section == "samples":
             _check_count("samples.seed", self._knobs.get("seed", 0), 0, 2**32 - 1)
         if self.chunk is not None:
             min_size = -(-self.configurations // MAX_CHUNKS)
             _check_count("chunk", self.chunk, min_size, _MAX_BOARDS_PER_CHUNK // self.boards)
-        _ = self.joint_policies  # checks the policies
+        _ = self.joint_policies  # raises for an invalid policy
 
     @cached_property
     def axes(self) -> dict[str, Choice | Range]:
         """Values of each knob, in the order of `KNOBS`."""
         section, knobs = self._section, self._knobs
         sample_keys = () if section == "grid" else ("count", "seed")
-        _check_keys(section, knobs, (*KNOBS, *sample_keys))
-        make = grid_axis if section == "grid" else sample_axis
-        return {name: make(f"{section}.{name}", name, knobs.get(name)) for name in KNOBS}
+        check_keys(section, knobs, (*KNOBS, *sample_keys))
+        parse = grid_axis if section == "grid" else sample_axis
+        return {name: parse(f"{section}.{name}", name, knobs.get(name)) for name in KNOBS}
 
     @cached_property
     def configurations(self) -> int:
@@ -160,14 +168,14 @@ class SweepSpec:
         """The number of files of rows."""
         return -(-self.configurations // self.chunk_size)
 
-    def chunk_numbers(self, chunk: int) -> range:
-        """Return the numbers of the configurations of a chunk."""
+    def chunk_range(self, chunk: int) -> range:
+        """Return the indices of the configurations of a chunk."""
         start = chunk * self.chunk_size
         return range(start, min(start + self.chunk_size, self.configurations))
 
     @property
     def max_size(self) -> int:
-        """The padded side of all boards."""
+        """The side length to which all boards are padded."""
         return int(self.axes["size"].high)
 
     @property
@@ -216,18 +224,18 @@ class SweepSpec:
             raise IndexError(
                 f"start and stop must be in [0, {self.configurations}], got {start} and {stop}"
             )
-        numbers = np.arange(start, stop)
         if self._section == "grid":
             choices = self._choices
-            indices = np.unravel_index(numbers, [choice.count for choice in choices.values()])
+            shape = [choice.count for choice in choices.values()]
+            indices = np.unravel_index(np.arange(start, stop), shape)
             return {
                 name: choice.values[index]
                 for (name, choice), index in zip(choices.items(), indices, strict=True)
             }
-        # A Philox counter has four words: one for each knob of a configuration.
-        words = np.random.Philox(key=[self._sample_seed, 0], counter=[start, 0, 0, 0])
-        draws = words.random_raw(len(KNOBS) * len(numbers)).reshape(-1, len(KNOBS))
-        uniform = (draws >> np.uint64(11)) * 2.0**-53
+        # Philox draws four 64-bit words per step of its counter: one per knob of a configuration.
+        generator = np.random.Philox(key=[self._sample_seed, 0], counter=[start, 0, 0, 0])
+        words = generator.random_raw(len(KNOBS) * (stop - start)).reshape(-1, len(KNOBS))
+        uniform = (words >> np.uint64(11)) * 2.0**-53
         return {name: axis.draw(uniform[:, i]) for i, (name, axis) in enumerate(self.axes.items())}
 
     @property
@@ -251,8 +259,7 @@ class SweepSpec:
 
     @property
     def _sample_seed(self) -> int:
-        seed = self._knobs.get("seed", 0)
-        return int(seed)
+        return int(self._knobs.get("seed", 0))
 
 
 def spec_digest(record: Mapping[str, Any]) -> str:
@@ -276,7 +283,7 @@ def load_spec(path: str | Path, overrides: Sequence[str] = ()) -> SweepSpec:
     for override in overrides:
         apply_override(override, tree)
     try:
-        _check_keys("", tree, [field.name for field in fields(SweepSpec)])
+        check_keys("", tree, [field.name for field in fields(SweepSpec)])
         if "policies" not in tree:
             raise SweepError("policies must be a list of names, got none")
         if isinstance(tree["policies"], Mapping):
@@ -284,16 +291,6 @@ def load_spec(path: str | Path, overrides: Sequence[str] = ()) -> SweepSpec:
         return SweepSpec(**tree)
     except SweepError as error:
         raise SweepError(f"{path}: {error}") from None
-
-
-def _check_keys(section: str, tree: Mapping[Any, Any], allowed: Sequence[str]) -> None:
-    for key in tree:
-        if key not in allowed:
-            keys = f"the keys of {section}" if section else "keys"
-            raise SweepError(
-                f"{keys} must be among {', '.join(allowed)}, got {key!s:.100}"
-                f"{did_you_mean(key, allowed)}"
-            )
 
 
 def _check_count(name: str, value: Any, low: int, high: int) -> None:

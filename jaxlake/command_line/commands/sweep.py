@@ -182,7 +182,7 @@ def _forecast(spec: "SweepSpec", part: tuple[int, int]) -> str:
         "policies": ", ".join(spec.joint_policies),
         "rows": f"{cost.rows:,}",
         "boards": f"{cost.boards:,}",
-        "missing boards": f"{cost.missing:.1%}",
+        "missing boards": f"{cost.missing_share:.1%}",
         f"chunks{share}": f"{cost.chunks:,} of {spec.chunk_size:,} configurations",
         f"on disk{share}": f"{cost.disk_bytes / 1e6:,.1f} MB",
         "memory": memory,

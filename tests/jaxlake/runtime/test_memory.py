@@ -53,12 +53,12 @@ def test_require_memory_uses_the_device_of_the_boards(monkeypatch):
     monkeypatch.setattr(memory, "free_memory", lambda device: asked.append(device) or 0)
     monkeypatch.setattr(memory, "_default_device", lambda: "the default")
     [device] = jax.devices("cpu")[:1]
-    require = partial(memory.require_memory, "solve_batch", count=COUNT, bytes_each=STEPS)
+    require = partial(memory.require_memory, "solve_batch", count=COUNT, bytes_per_board=STEPS)
     for boards in (np.zeros(4), jax.device_put(np.zeros(4), device)):
         with pytest.raises(MemoryError):
             require(arguments=boards)
     assert asked == ["the default", device]
-    monkeypatch.setattr(memory, "_devices_of", lambda arguments: {device, "another"})
+    monkeypatch.setattr(memory, "_committed_devices", lambda arguments: {device, "another"})
     require(arguments=boards)  # each device holds a part
 
 

@@ -5,7 +5,7 @@ from itertools import chain
 from typing import Any
 
 from engineer import DesignAtlas
-from jaxlake.statistics.tables import wilson_interval
+from jaxlake.statistics.intervals import wilson_interval
 from jaxlake.text_tables import format_duration
 from training.analysis.pages.charts import (
     COLOURS,

@@ -1,4 +1,4 @@
-"""Exact unsigned 64-bit sums as pairs of 32-bit words, for devices without 64-bit types."""
+"""Exact unsigned 64-bit sums for devices without 64-bit types, as pairs of 32-bit words."""
 
 from functools import partial
 from typing import Any
@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 
 
-def as_words(values: jax.Array) -> jax.Array:
-    """Return non-negative integers (...) below 2**32 as words, uint32 (..., 2)."""
+def to_words(values: jax.Array) -> jax.Array:
+    """Convert non-negative integers (...) below 2**32 to words: uint32 (..., 2), high, low."""
     low = jnp.asarray(values).astype(jnp.uint32)
     return jnp.stack([jnp.zeros_like(low), low], axis=-1)
 
@@ -38,6 +38,6 @@ def sum_words(words: jax.Array, axis: int = 0) -> jax.Array:
 
 
 def words_to_int64(words: Any) -> np.ndarray:
-    """Return words as int64 (...) on the host; the values must be below 2**63."""
+    """Convert words to int64 (...) on the host; the values must be below 2**63."""
     pair = np.asarray(words).astype(np.int64)
     return (pair[..., 0] << 32) + pair[..., 1]
