@@ -1,4 +1,8 @@
-"""Resolve joint actions that break a rule: fail, block both agents, or block by priority."""
+"""Joint actions under a conflict policy: fail, block all agents in conflict, or block by priority.
+
+There are two equivalent variants. On CPUs and TPUs, arrays over agents are fastest. On GPUs, the
+inputs of each agent are packed into one uint32, so that XLA fuses all rules into one kernel.
+"""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -14,12 +18,13 @@ from jaxlake.board.instance import Instance
 from jaxlake.board.verification import Failure
 from jaxlake.errors import did_you_mean
 
-MOST_AGENTS = 8  # limit of `resolve_from_words`, whose program size is quadratic in the agents
-LARGEST_SIDE = 64  # largest side of a board whose cells fit into a word
+MAX_PACKED_AGENTS = 8  # limit of `resolve_packed`, whose program size is quadratic in the agents
+MAX_PACKED_SIDE = 64  # largest side of a board whose cells have 12-bit numbers
 
 _SIDE_BITS = 6
-_CELL_BITS = 2 * _SIDE_BITS  # row * LARGEST_SIDE + column
-_REAL, _OFF_BOARD, _HOLE, _HOME, _ARRIVES, _CELL = range(6)
+_CELL_BITS = 2 * _SIDE_BITS  # row * MAX_PACKED_SIDE + column
+# Bit positions of the flags of an agent, its current cell and its target cell in the packed uint32.
+_EXISTS, _OFF_BOARD, _HOLE, _AT_GOAL, _TARGET_IS_GOAL, _CELL = range(6)
 _TARGET = _CELL + _CELL_BITS
 
 
@@ -86,82 +91,83 @@ def resolve(
         ValueError: `policy` is neither a `ConflictPolicy` nor the name of one.
     """
     policy = conflict_policy(policy)
-    along_agents = partial(resolve_along_agents, policy)
-    if len(positions) > MOST_AGENTS or np.shape(instance.holes)[-1] > LARGEST_SIDE:
-        return along_agents(instance, positions, actions)
-    from_words = partial(resolve_from_words, policy)
+    unpacked, packed = partial(resolve_unpacked, policy), partial(resolve_packed, policy)
+    if len(positions) > MAX_PACKED_AGENTS or np.shape(instance.holes)[-1] > MAX_PACKED_SIDE:
+        return unpacked(instance, positions, actions)
     return jax.lax.platform_dependent(
-        *(instance, positions, actions), cuda=from_words, rocm=from_words, default=along_agents
+        *(instance, positions, actions), cuda=packed, rocm=packed, default=unpacked
     )
 
 
-def resolve_along_agents(
+def resolve_unpacked(
     policy: ConflictPolicy, instance: Instance, positions: jax.Array, actions: jax.Array
 ) -> ResolvedAction:
-    """Resolve with arrays over agents: the variant for CPUs and TPUs."""
+    """Execute a joint action with arrays over agents: the variant for CPUs and TPUs."""
     mask = instance.agent_mask
     attempt = step(instance, positions, actions)
-    executed, after = actions, attempt.positions
+    executed, next_positions = actions, attempt.positions
     failed = jnp.bool_(False)
     if policy is ConflictPolicy.FAIL:
-        failed = any_of(breaks_a_rule(attempt))
+        failed = any_of(breaks_rule(attempt))
     else:
-        stays = breaks_a_rule(attempt)
+        blocked = breaks_rule(attempt)
         if policy is ConflictPolicy.PRIORITY:
-            stays = _losers(actions, attempt)
-        takes_place = ~any_of(attempt.positions[:, None] != positions[None, :])
-        follows = takes_place & mask[:, None] & mask[None, :]
+            blocked = _loses_priority(actions, attempt)
+        enters_cell = ~any_of(attempt.positions[:, None] != positions[None, :])
+        follows = enters_cell & mask[:, None] & mask[None, :]
         for _ in range(len(positions) - 1):  # the longest queue
-            stays |= any_of(follows & stays[None, :])
-        executed = jnp.where(stays, jnp.int8(Action.WAIT), actions)
-        after = jnp.where(stays[:, None], positions, attempt.positions)
-    at_goal = mask & ~any_of(after != instance.goals)
+            blocked |= any_of(follows & blocked[None, :])
+        executed = jnp.where(blocked, jnp.int8(Action.WAIT), actions)
+        next_positions = jnp.where(blocked[:, None], positions, attempt.positions)
+    at_goal = mask & ~any_of(next_positions != instance.goals)
     # Python's sum adds agent by agent: see `any_of`.
     num_away = sum((mask & ~at_goal).astype(jnp.int32), jnp.int32(0))
-    return ResolvedAction(attempt, executed, after, at_goal, num_away, failed)
+    return ResolvedAction(attempt, executed, next_positions, at_goal, num_away, failed)
 
 
-def resolve_from_words(
+def resolve_packed(
     policy: ConflictPolicy, instance: Instance, positions: jax.Array, actions: jax.Array
 ) -> ResolvedAction:
-    """Resolve from one packed word per agent: the variant for GPUs, which fuses into one kernel."""
-    agents, packed = range(len(positions)), _agent_words(instance, positions, actions)
-    words = [packed[k] for k in agents]
-    mask, off_board, hole, home, arrives = (
-        [word & np.uint32(1 << place) != 0 for word in words]
-        for place in (_REAL, _OFF_BOARD, _HOLE, _HOME, _ARRIVES)
+    """Execute a joint action with one packed uint32 per agent: the variant for GPUs."""
+    agents, packed_agents = range(len(positions)), _pack_agents(instance, positions, actions)
+    packed = [packed_agents[k] for k in agents]
+    mask, off_board, hole, at_goal_before, targets_goal = (
+        [bits & np.uint32(1 << flag) != 0 for bits in packed]
+        for flag in (_EXISTS, _OFF_BOARD, _HOLE, _AT_GOAL, _TARGET_IS_GOAL)
     )
-    cell = np.uint32((1 << _CELL_BITS) - 1)
-    cells, targets = [(word >> _CELL) & cell for word in words], [word >> _TARGET for word in words]
+    cell_mask = np.uint32((1 << _CELL_BITS) - 1)
+    cells = [(bits >> _CELL) & cell_mask for bits in packed]
+    targets = [bits >> _TARGET for bits in packed]
     # An agent that meets a waiting agent enters its cell, so `follows` below blocks it too.
     vertex, swapping, losers = pair_conflicts(cells, targets, mask)
-    broken = off_board, hole, vertex, swapping
-    failed, stays = jnp.bool_(False), [jnp.zeros_like(flag) for flag in mask]
+    violations = off_board, hole, vertex, swapping
+    failed, blocked = jnp.bool_(False), [jnp.zeros_like(flag) for flag in mask]
     if policy is ConflictPolicy.FAIL:
-        failed = reduce(jnp.logical_or, chain(*broken))
+        failed = reduce(jnp.logical_or, chain(*violations))
     else:
-        losing = losers if policy is ConflictPolicy.PRIORITY else vertex
-        stays = [off_board[k] | hole[k] | swapping[k] | losing[k] for k in agents]
+        loses = losers if policy is ConflictPolicy.PRIORITY else vertex
+        blocked = [off_board[k] | hole[k] | swapping[k] | loses[k] for k in agents]
         follows = [[mask[i] & mask[j] & (targets[i] == cells[j]) for j in agents] for i in agents]
         for _ in agents[1:]:  # the longest queue
-            behind = [[follows[i][j] & stays[j] for j in agents if j != i] for i in agents]
-            stays = [reduce(jnp.logical_or, behind[i], stays[i]) for i in agents]
-    at_goal = [mask[k] & jnp.where(stays[k], home[k], arrives[k]) for k in agents]
+            behind = [[follows[i][j] & blocked[j] for j in agents if j != i] for i in agents]
+            blocked = [reduce(jnp.logical_or, behind[i], blocked[i]) for i in agents]
+    at_goal = [mask[k] & jnp.where(blocked[k], at_goal_before[k], targets_goal[k]) for k in agents]
     num_away = sum((mask[k] & ~at_goal[k] for k in agents), jnp.int32(0))
-    leaves, stay = _join([cells[k] != targets[k] for k in agents]), _join(stays)
-    target = jnp.where(leaves[:, None], _places(_join(targets)).astype(positions.dtype), positions)
+    moves, is_blocked = _stack([cells[k] != targets[k] for k in agents]), _stack(blocked)
+    target_positions = _unpack_cells(_stack(targets)).astype(positions.dtype)
+    attempted = jnp.where(moves[:, None], target_positions, positions)
     return ResolvedAction(
-        attempt=Step(target, *map(_join, broken)),
-        executed=jnp.where(stay, jnp.int8(Action.WAIT), actions),
-        positions=jnp.where(stay[:, None], positions, target),
-        at_goal=_join(at_goal),
+        attempt=Step(attempted, *map(_stack, violations)),
+        executed=jnp.where(is_blocked, jnp.int8(Action.WAIT), actions),
+        positions=jnp.where(is_blocked[:, None], positions, attempted),
+        at_goal=_stack(at_goal),
         num_away=num_away,
         failed=failed,
     )
 
 
-def _agent_words(instance: Instance, positions: jax.Array, actions: jax.Array) -> jax.Array:
-    """Pack the inputs of the rules into one word per agent, uint32 (K,)."""
+def _pack_agents(instance: Instance, positions: jax.Array, actions: jax.Array) -> jax.Array:
+    """Pack the inputs of the rules into one uint32 per agent, (K,)."""
     rows, columns = positions[:, 0], positions[:, 1]
     to_rows, to_columns, on_board = target_cells(
         rows, columns, actions, instance.size.astype(jnp.int8)
@@ -169,36 +175,38 @@ def _agent_words(instance: Instance, positions: jax.Array, actions: jax.Array) -
     goal_rows, goal_columns = instance.goals[:, 0], instance.goals[:, 1]
     mask = instance.agent_mask
     flags = {
-        _REAL: mask,
+        _EXISTS: mask,
         _OFF_BOARD: mask & ~on_board,
         _HOLE: mask & on_board & jnp.asarray(instance.holes)[to_rows, to_columns],
-        _HOME: (rows == goal_rows) & (columns == goal_columns),
-        _ARRIVES: (to_rows == goal_rows) & (to_columns == goal_columns),
+        _AT_GOAL: (rows == goal_rows) & (columns == goal_columns),
+        _TARGET_IS_GOAL: (to_rows == goal_rows) & (to_columns == goal_columns),
     }
-    packed = [flag.astype(jnp.uint32) << place for place, flag in flags.items()]
-    packed += [_cells(rows, columns) << _CELL, _cells(to_rows, to_columns) << _TARGET]
-    return reduce(jnp.bitwise_or, packed)
+    fields = [flag.astype(jnp.uint32) << position for position, flag in flags.items()]
+    fields += [_pack_cells(rows, columns) << _CELL, _pack_cells(to_rows, to_columns) << _TARGET]
+    return reduce(jnp.bitwise_or, fields)
 
 
-def _cells(rows: jax.Array, columns: jax.Array) -> jax.Array:
-    row, column = (x.astype(jnp.uint32) & np.uint32(LARGEST_SIDE - 1) for x in (rows, columns))
+def _pack_cells(rows: jax.Array, columns: jax.Array) -> jax.Array:
+    side_mask = np.uint32(MAX_PACKED_SIDE - 1)
+    row, column = (axis.astype(jnp.uint32) & side_mask for axis in (rows, columns))
     return (row << _SIDE_BITS) | column
 
 
-def _places(cells: jax.Array) -> jax.Array:
+def _unpack_cells(cells: jax.Array) -> jax.Array:
     """Return the rows and columns of packed cells (K,), uint32 (K, 2)."""
-    return (cells[:, None] >> np.array([_SIDE_BITS, 0], np.uint32)) & np.uint32(LARGEST_SIDE - 1)
+    shifts = np.array([_SIDE_BITS, 0], np.uint32)
+    return (cells[:, None] >> shifts) & np.uint32(MAX_PACKED_SIDE - 1)
 
 
-def _join(scalars: list[jax.Array]) -> jax.Array:
-    """Stack scalars into an array (K,), by selects: XLA fuses these better than a concatenation."""
+def _stack(scalars: list[jax.Array]) -> jax.Array:
+    """Stack scalars into an array (K,) by selects, which XLA fuses better than a concatenation."""
     result = jnp.broadcast_to(scalars[-1], len(scalars))
     for k, scalar in enumerate(scalars[:-1]):
         result = jnp.where(np.arange(len(scalars)) == k, scalar, result)
     return result
 
 
-def breaks_a_rule(attempt: Step) -> jax.Array:
+def breaks_rule(attempt: Step) -> jax.Array:
     """Return the agents that break a rule, bool (K,)."""
     return attempt.off_board | attempt.hole | attempt.vertex_conflict | attempt.swapping_conflict
 
@@ -223,14 +231,14 @@ def first_failure(attempt: Step) -> tuple[jax.Array, jax.Array]:
     return kind, agent
 
 
-def _losers(executed: jax.Array, attempt: Step) -> jax.Array:
+def _loses_priority(actions: jax.Array, attempt: Step) -> jax.Array:
     """Return the agents that break a rule, except the winners of contested cells; bool (K,)."""
-    K = executed.shape[0]
+    K = actions.shape[0]
     same_cell = ~any_of(attempt.positions[:, None] != attempt.positions[None, :])
-    contest = same_cell & attempt.vertex_conflict[:, None] & attempt.vertex_conflict[None, :]
+    contested = same_cell & attempt.vertex_conflict[:, None] & attempt.vertex_conflict[None, :]
     agents = jnp.arange(K)
     # A waiting agent keeps its cell, whatever its index.
-    stays = executed == Action.WAIT
-    ahead = stays[None, :] | (agents[None, :] < agents[:, None])
-    loses = any_of(contest & ahead & ~jnp.eye(K, dtype=bool))
+    waits = actions == Action.WAIT
+    has_priority = waits[None, :] | (agents[None, :] < agents[:, None])
+    loses = any_of(contested & has_priority & ~jnp.eye(K, dtype=bool))
     return attempt.off_board | attempt.hole | attempt.swapping_conflict | loses

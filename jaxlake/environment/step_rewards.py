@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxlake.board.dynamics import Step, any_of
-from jaxlake.environment.conflict_policies import breaks_a_rule
+from jaxlake.environment.conflict_policies import breaks_rule
 
 
 @jax.tree_util.register_dataclass
@@ -62,6 +62,6 @@ def agent_reward(transition: Transition) -> jax.Array:
     was_at_goal = ~any_of(transition.before != transition.goals)
     goal_reward = at_goal.astype(jnp.float32) - was_at_goal.astype(jnp.float32)
     blocked = transition.executed != transition.actions
-    at_fault = breaks_a_rule(transition.attempt) & (blocked | transition.failed)
+    at_fault = breaks_rule(transition.attempt) & (blocked | transition.failed)
     reward = jnp.where(at_fault, jnp.float32(-1), goal_reward)
     return jnp.where(transition.agent_mask, reward, jnp.float32(0))

@@ -1,4 +1,4 @@
-"""Show a board or a plan in a notebook, as SVG or as text."""
+"""Pictures of boards and plans, for notebooks and files, as SVG or as text."""
 
 import os
 from collections.abc import Sequence
@@ -14,17 +14,17 @@ from jaxlake.board.grids import parse_grid
 from jaxlake.board.instance import Instance
 from jaxlake.board.verification import Failure, Outcome, verify
 from jaxlake.files import write_text_atomic
-from jaxlake.render.playback import MAX_AGENTS, Playback, actions_of_agents, board_of_instance, play
+from jaxlake.render.playback import MAX_AGENTS, Playback, make_action_array, make_board, play
 from jaxlake.render.svg import draw_svg
 from jaxlake.render.terminal import episode_text
 from jaxlake.solver.solution import unknown_solution
 
 # Pixels; cells are drawn as large as both limits allow.
-_MAX_CELL = 36.0
+_MAX_CELL_SIDE = 36.0
 _MAX_WIDTH = 800.0
 
 _STEP_MULTIPLE = 32
-"""Plans are padded to multiples of this many steps, to limit the number of compiled programs."""
+"""Plans are padded to a multiple of this many steps, to limit the number of compiled programs."""
 
 _verify = jax.jit(verify)
 
@@ -34,7 +34,7 @@ class Picture:
     """Drawing of a board or of a plan on it, for notebooks and files; `print` shows `text`."""
 
     playback: Playback
-    cell: float
+    cell: float  # side of a cell in pixels
 
     @property
     def svg(self) -> str:
@@ -94,28 +94,32 @@ def show(
         ValueError: the instance is a batch, the plan has another shape, or it is filled with -1,
             which means that the solver found no plan.
     """
-    board = board_of_instance(instance)
-    side = min(_MAX_CELL, _MAX_WIDTH / (len(board.holes) + 2)) if cell is None else float(cell)
+    board = make_board(instance)
+    if cell is None:
+        cell = min(_MAX_CELL_SIDE, _MAX_WIDTH / (len(board.holes) + 2))
     if plan is None:
-        return Picture(play(board, None), side)
-    rows = np.asarray(plan)
-    agents = len(board.starts)
-    if rows.ndim != 2 or rows.shape[1] < agents:
-        raise ValueError(f"plan must have shape (T, K) with K >= {agents}, got {rows.shape}")
-    actions = rows[:, :agents].astype(np.int64)
-    if actions.size and (actions == -1).all():
-        raise ValueError("plan must hold actions, got only -1, as for boards without a plan")
-    if length is None:  # plans are padded with WAIT
-        moving = np.flatnonzero((actions != Action.WAIT).any(axis=1))
-        length = int(moving[-1]) + 1 if len(moving) else 0
-    if not 0 <= length <= len(actions):
-        raise ValueError(f"length must be in [0, {len(actions)}], got {length}")
-    actions = actions[:length]
+        return Picture(play(board, None), float(cell))
+    actions = _trim_plan(np.asarray(plan), len(board.starts), length)
     outcome = _verify_padded(instance, actions)
     failure = Failure(int(outcome.failure))
     label = None if failure is Failure.NONE else failure.label
     playback = play(board, actions, failure=label, agent=int(outcome.agent), time=int(outcome.time))
-    return Picture(playback, side)
+    return Picture(playback, float(cell))
+
+
+def _trim_plan(plan: np.ndarray, agents: int, length: int | None) -> np.ndarray:
+    """Return the actions of the agents up to `length`, or up to the last move if it is None."""
+    if plan.ndim != 2 or plan.shape[1] < agents:
+        raise ValueError(f"plan must have shape (T, K) with K >= {agents}, got {plan.shape}")
+    actions = plan[:, :agents].astype(np.int64)
+    if actions.size and (actions == -1).all():
+        raise ValueError("plan must hold actions, got only -1, as for boards without a plan")
+    if length is None:  # plans are padded with WAIT
+        move_times = np.flatnonzero((actions != Action.WAIT).any(axis=1))
+        length = int(move_times[-1]) + 1 if len(move_times) else 0
+    if not 0 <= length <= len(actions):
+        raise ValueError(f"length must be in [0, {len(actions)}], got {length}")
+    return actions[:length]
 
 
 def episode_svg(
@@ -136,7 +140,7 @@ def episode_svg(
     board = parse_grid(grid, max_agents=MAX_AGENTS)
     if plan is None:
         return draw_svg(show(board).playback, cell)
-    actions = actions_of_agents(plan, int(np.sum(board.agent_mask)))
+    actions = make_action_array(plan, int(np.sum(board.agent_mask)))
     return draw_svg(show(board, actions, length=len(actions)).playback, cell)
 
 

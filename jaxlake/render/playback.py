@@ -1,7 +1,7 @@
-"""The content of a picture: a board, the played steps of a plan, and the failure that ends it.
+"""Playbacks of plans: a board, the displayed steps, and the failure that ends them.
 
-The verifier returns the first failure, its step and the lowest agent; this module finds all agents
-and cells involved.
+The verifier returns the first failure, its step and the lowest agent involved. This module finds
+all agents and cells involved.
 """
 
 from collections.abc import Sequence
@@ -43,7 +43,7 @@ class Fault:
 
     @property
     def in_a_step(self) -> bool:
-        """Whether it happens during a step, not before the first or after the last one."""
+        """Whether the failure happens during a step, not before the first or after the last."""
         return self.kind not in ("parse_error", "goal_not_reached") and self.time is not None
 
 
@@ -57,7 +57,7 @@ class Playback:
     fault: Fault | None  # None for a plan without failure
 
 
-def board_of_instance(instance: Instance) -> Board:
+def make_board(instance: Instance) -> Board:
     """Return the board of an instance; raise `ValueError` unless 1 to 5 agents come first."""
     check_instance(instance)
     mask = np.asarray(instance.agent_mask)
@@ -77,20 +77,20 @@ def board_of_instance(instance: Instance) -> Board:
     )
 
 
-def actions_of_agents(plan: Sequence[Sequence[str | int]], agents: int) -> NDArray[np.int64]:
+def make_action_array(plan: Sequence[Sequence[str | int]], agents: int) -> NDArray[np.int64]:
     """Convert one action sequence per agent to numbers, int64 (T, K), padded with WAIT."""
     if len(plan) != agents:
         raise ValueError(f"plan must have {agents} agents, got {len(plan)}")
     actions = np.full((max(map(len, plan)), agents), Action.WAIT, dtype=np.int64)
-    for k, moves in enumerate(plan):
-        for t, move in enumerate(moves):
+    for k, sequence in enumerate(plan):
+        for t, action in enumerate(sequence):
             try:
-                actions[t, k] = Action[move] if isinstance(move, str) else Action(move)
+                actions[t, k] = Action[action] if isinstance(action, str) else Action(action)
             except (KeyError, ValueError):
-                allowed = ", ".join(f"{action.name} ({action.value})" for action in Action)
-                suggestion = did_you_mean(move, Action.__members__)
+                allowed = ", ".join(f"{member.name} ({member.value})" for member in Action)
+                suggestion = did_you_mean(action, Action.__members__)
                 raise ValueError(
-                    f"step {t} of agent {k} must be one of {allowed}, got {move!r}{suggestion}"
+                    f"step {t} of agent {k} must be one of {allowed}, got {action!r}{suggestion}"
                 ) from None
     return actions
 
@@ -112,85 +112,84 @@ def play(
         agent: the lowest agent involved; None or negative if unknown.
         time: the 0-based step of the failure; None or negative if unknown.
     """
-    agents = len(board.starts)
-    lowest = None if agent is None or agent < 0 else int(agent)
-    step = None if time is None or time < 0 else int(time)
-    visible = None if actions is None else np.asarray(actions, np.int64)
-    breaks = failure not in (None, "parse_error", "goal_not_reached") and step is not None
-    if visible is not None and breaks and step is not None:
-        visible = visible[: step + 1]
-    moves = np.zeros((0, agents, 2), np.int64)
-    if visible is not None:
-        valid = (visible >= 0) & (visible < len(ACTION_DELTAS))
-        moves = ACTION_DELTAS[np.where(valid, visible, Action.WAIT)].astype(np.int64)
+    lowest_agent = None if agent is None or agent < 0 else int(agent)
+    fault_time = None if time is None or time < 0 else int(time)
+    is_in_step = failure not in (None, "parse_error", "goal_not_reached") and fault_time is not None
+    steps = None if actions is None else np.asarray(actions, np.int64)
+    moves = np.zeros((0, len(board.starts), 2), np.int64)
+    if steps is not None:
+        if is_in_step and fault_time is not None:
+            steps = steps[: fault_time + 1]
+        valid = (steps >= 0) & (steps < len(ACTION_DELTAS))
+        moves = ACTION_DELTAS[np.where(valid, steps, Action.WAIT)].astype(np.int64)
     states = np.concatenate([board.starts[None], board.starts + np.cumsum(moves, axis=0)])
-    fault = None
-    if failure is not None:
-        groups: tuple[tuple[int, ...], ...] = ()
-        if visible is not None and lowest is not None and (breaks or failure == "goal_not_reached"):
-            groups = _groups(failure, board, states, visible, lowest)
-        faulty = tuple(sorted({k for group in groups for k in group}))
-        places = states[-2 if groups and failure == "off_board" else -1].tolist()
-        cells = tuple((places[k][0], places[k][1]) for group in groups for k in group)
-        fault = Fault(failure, step, faulty, groups, cells)
-    return Playback(board, visible, states, fault)
+    if failure is None:
+        return Playback(board, steps, states, None)
+    groups: tuple[tuple[int, ...], ...] = ()
+    has_location = is_in_step or failure == "goal_not_reached"
+    if steps is not None and lowest_agent is not None and has_location:
+        groups = _find_groups(failure, board, states, steps, lowest_agent)
+    agents = tuple(sorted({k for group in groups for k in group}))
+    positions = states[-2 if groups and failure == "off_board" else -1].tolist()
+    cells = tuple((positions[k][0], positions[k][1]) for group in groups for k in group)
+    return Playback(board, steps, states, Fault(failure, fault_time, agents, groups, cells))
 
 
-def caption(playback: Playback) -> str | None:
+def make_caption(playback: Playback) -> str | None:
     """Return a caption: the failure and its step, or the number of steps; None without a plan."""
     fault = playback.fault
     if fault is not None:
-        words = [fault.kind.replace("_", " ")]
-        if fault.in_a_step:
-            words.append(f"step {fault.time}")
-        return " · ".join(words)
+        failure = fault.kind.replace("_", " ")
+        return f"{failure} · step {fault.time}" if fault.in_a_step else failure
     if playback.actions is None:
         return None
     steps = len(playback.actions)
     return f"{steps} step{'' if steps == 1 else 's'}"
 
 
-def whereabouts(playback: Playback) -> str | None:
-    """Return a description of the agents and cells of a failure, or None if they are unknown."""
+def describe_fault_location(playback: Playback) -> str | None:
+    """Return the agents and cells of a failure as text, or None if they are unknown."""
     fault = playback.fault
     if fault is None or not fault.agents:
         return None
     cells = list(dict.fromkeys(fault.cells))
     if fault.kind == "swapping_conflict":
         cells.sort()
-    places = _list([f"({r}, {c})" for r, c in cells])
-    where = "between" if fault.kind == "swapping_conflict" and len(cells) == 2 else "at"
-    agents = f"agent{'' if len(fault.agents) == 1 else 's'} {_list(list(map(str, fault.agents)))}"
-    return f"{agents} {where} {places}"
+    preposition = "between" if fault.kind == "swapping_conflict" and len(cells) == 2 else "at"
+    noun = "agent" if len(fault.agents) == 1 else "agents"
+    agents = _join_with_and(list(map(str, fault.agents)))
+    return f"{noun} {agents} {preposition} {_join_with_and([f'({r}, {c})' for r, c in cells])}"
 
 
-def _groups(
-    kind: str, board: Board, states: NDArray[np.int64], actions: NDArray[np.int64], lowest: int
+def _find_groups(
+    kind: str,
+    board: Board,
+    states: NDArray[np.int64],
+    actions: NDArray[np.int64],
+    lowest_agent: int,
 ) -> tuple[tuple[int, ...], ...]:
     """Return the groups of agents that fail together, including the lowest agent."""
-    after = states[-1]
-    outside = ((after < 0) | (after >= len(board.holes))).any(axis=1)
+    positions = states[-1]
+    off_board = ((positions < 0) | (positions >= len(board.holes))).any(axis=1)
+    if kind == "vertex_conflict":
+        same_cell = (positions[:, None] == positions).all(axis=-1)
+        groups = {tuple(np.flatnonzero(row).tolist()) for row in same_cell}
+        return tuple(sorted(group for group in groups if len(group) > 1)) or ((lowest_agent,),)
+    if kind == "swapping_conflict":
+        enters_cell = (positions[:, None] == states[-2]).all(axis=-1)
+        pairs = combinations(range(len(positions)), 2)
+        swaps = tuple((i, j) for i, j in pairs if enters_cell[i, j] and enters_cell[j, i])
+        return swaps or ((lowest_agent,),)
     if kind == "goal_not_reached":
-        alone = (after != board.goals).any(axis=1)
+        failed = (positions != board.goals).any(axis=1)
     elif kind == "off_board":
-        alone = outside | (actions[-1] < 0) | (actions[-1] >= len(ACTION_DELTAS))
-    elif kind == "hole":
-        inside = np.where(outside[:, None], 0, after)
-        alone = ~outside & board.holes[inside[:, 0], inside[:, 1]]
-    elif kind == "vertex_conflict":
-        together = {tuple(np.flatnonzero((after == cell).all(axis=1)).tolist()) for cell in after}
-        return tuple(sorted(group for group in together if len(group) > 1)) or ((lowest,),)
+        failed = off_board | (actions[-1] < 0) | (actions[-1] >= len(ACTION_DELTAS))
     else:
-        before = states[-2]
-        swaps = (
-            (i, j)
-            for i, j in combinations(range(len(after)), 2)
-            if (after[i] == before[j]).all() and (after[j] == before[i]).all()
-        )
-        return tuple(swaps) or ((lowest,),)
-    alone[lowest] = True
-    return tuple((int(k),) for k in np.flatnonzero(alone))
+        row, column = np.where(off_board[:, None], 0, positions).T
+        failed = ~off_board & board.holes[row, column]
+    failed[lowest_agent] = True
+    return tuple((int(k),) for k in np.flatnonzero(failed))
 
 
-def _list(words: Sequence[str]) -> str:
-    return " and ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
+def _join_with_and(items: Sequence[str]) -> str:
+    return " and ".join(filter(None, [", ".join(items[:-1]), items[-1]]))

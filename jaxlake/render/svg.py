@@ -1,6 +1,6 @@
-"""Draw playbacks as self-contained SVG elements, without scripts, fonts, links or `id`s.
+"""Drawing of playbacks as self-contained SVG elements, without scripts, fonts, links or `id`s.
 
-Animation names are derived from the content, so that a page can hold any number of pictures.
+Class and animation names are derived from the content, so a page can hold many pictures.
 """
 
 import hashlib
@@ -9,15 +9,14 @@ from itertools import pairwise
 from typing import Final
 from xml.sax.saxutils import quoteattr
 
-from jaxlake.render import scene
 from jaxlake.render.playback import Playback
-from jaxlake.render.scene import number
+from jaxlake.render.scene import LEAD_IN, MOTION, PAUSE, Point, Scene, format_number, make_scene
 
 _SECONDS_PER_STEP: Final = 0.6
 _FADE: Final = 0.35
 """Duration of fading agents in and out, in steps."""
 
-_DARK: Final = {
+_DARK_STYLES: Final = {
     ".panel": "fill:#0d141a",
     ".ground": "fill:#16212b",
     ".ice": "fill:#2c3f4f",
@@ -49,58 +48,58 @@ def draw_svg(playback: Playback, cell: float, *, panel: bool = False) -> str:
     board = (array.tolist() for array in vars(playback.board).values())
     content = (*board, actions, playback.fault, cell, panel)
     digest = hashlib.sha256(repr(content).encode("utf-8", "replace")).hexdigest()
-    name, picture = f"lake-{digest[:10]}", scene.scene(playback, float(cell), panel=panel)
-    width, height = number(picture.width), number(picture.height)
+    name, scene = f"lake-{digest[:10]}", make_scene(playback, float(cell), panel=panel)
+    width, height = format_number(scene.width), format_number(scene.height)
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" class="lake {name}" role="img" '
-        f'aria-label={quoteattr(picture.title)} width="{width}" height="{height}" '
+        f'aria-label={quoteattr(scene.title)} width="{width}" height="{height}" '
         f'viewBox="0 0 {width} {height}" text-anchor="middle" '
         "font-family=\"system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif\">"
-        f"<style>{_style(picture, name)}</style>{picture.elements}</svg>"
+        f"<style>{_make_style(scene, name)}</style>{scene.elements}</svg>"
     )
 
 
-def _style(picture: scene.Scene, name: str) -> str:
+def _make_style(scene: Scene, name: str) -> str:
     """Return the CSS for dark pages and the animation, scoped to this picture."""
-    rules = "".join(f".{name} {selector}{{{style}}}" for selector, style in _DARK.items())
+    rules = "".join(f".{name} {selector}{{{style}}}" for selector, style in _DARK_STYLES.items())
     css = f"@media (prefers-color-scheme:dark){{{rules}}}"
-    if picture.steps:
-        moves = _animations(picture, name)
-        css += f"@media screen and (prefers-reduced-motion:no-preference){{{moves}}}"
+    if scene.steps:
+        animations = _make_animations(scene, name)
+        css += f"@media screen and (prefers-reduced-motion:no-preference){{{animations}}}"
     return css
 
 
-def _animations(picture: scene.Scene, name: str) -> str:
-    steps = picture.steps
-    cycle = scene.LEAD_IN + steps + scene.PAUSE
+def _make_animations(scene: Scene, name: str) -> str:
+    duration = LEAD_IN + scene.steps + PAUSE
 
-    def percent(moment: float) -> str:
-        return f"{100 * moment / cycle:.3f}%"
+    def percent(time: float) -> str:
+        return f"{100 * time / duration:.3f}%"
 
-    def keyframes(path: Sequence[scene.Point]) -> str:
+    def make_keyframes(path: Sequence[Point]) -> str:
         """Return keyframes through one point per step, without entries for waits."""
-        stops = [("0%", path[0])]
+        keyframes = [("0%", path[0])]
         for t, (point, next_point) in enumerate(pairwise(path)):
             if point != next_point:
-                stops.append((percent(scene.LEAD_IN + t), point))
-                stops.append((percent(scene.LEAD_IN + t + scene.MOTION), next_point))
-        stops.append(("100%", path[-1]))
-        return "".join(
-            f"{at}{{transform:translate({number(x)}px,{number(y)}px)}}" for at, (x, y) in stops
-        )
+                keyframes.append((percent(LEAD_IN + t), point))
+                keyframes.append((percent(LEAD_IN + t + MOTION), next_point))
+        keyframes.append(("100%", path[-1]))
+        css = ""
+        for time, point in keyframes:
+            x, y = map(format_number, point)
+            css += f"{time}{{transform:translate({x}px,{y}px)}}"
+        return css
 
-    def rule(target: str, frames: str, timing: str = "ease-in-out") -> str:
-        seconds = number(cycle * _SECONDS_PER_STEP)
+    def make_rule(role: str, keyframes: str, timing: str = "ease-in-out") -> str:
+        seconds = format_number(duration * _SECONDS_PER_STEP)
         return (
-            f"@keyframes {name}-{target}{{{frames}}}"
-            f".{name} .{target}{{animation:{name}-{target} {seconds}s {timing} infinite}}"
+            f"@keyframes {name}-{role}{{{keyframes}}}"
+            f".{name} .{role}{{animation:{name}-{role} {seconds}s {timing} infinite}}"
         )
 
-    rules = [rule(role, keyframes(path)) for role, path in picture.paths.items()]
-    if picture.marked:
-        start = percent(scene.LEAD_IN + steps - 1 + scene.MOTION)
-        end = percent(scene.LEAD_IN + steps)
-        rules.append(rule("mark", f"0%,{start}{{opacity:0}}{end},100%{{opacity:1}}"))
-    fade = f"0%,100%{{opacity:0}}{percent(_FADE)},{percent(cycle - _FADE)}{{opacity:1}}"
-    rules.append(rule("cast", fade, "linear"))
+    rules = [make_rule(role, make_keyframes(path)) for role, path in scene.paths.items()]
+    if scene.has_marks:
+        start, end = percent(LEAD_IN + scene.steps - 1 + MOTION), percent(LEAD_IN + scene.steps)
+        rules.append(make_rule("mark", f"0%,{start}{{opacity:0}}{end},100%{{opacity:1}}"))
+    fade = f"0%,100%{{opacity:0}}{percent(_FADE)},{percent(duration - _FADE)}{{opacity:1}}"
+    rules.append(make_rule("cast", fade, "linear"))
     return "".join(rules)

@@ -1,4 +1,4 @@
-"""Write boards and playbacks as plain text: agents as start letters, failures as `X`."""
+"""Boards and playbacks as plain text: agents are start letters, and failures are `X`."""
 
 from collections.abc import Sequence
 from itertools import zip_longest
@@ -9,7 +9,14 @@ import numpy as np
 from jaxlake.board.dynamics import Action
 from jaxlake.board.grids import GOAL_SYMBOLS, START_SYMBOLS, format_rows
 from jaxlake.board.instance import Instance
-from jaxlake.render.playback import Board, Cell, Playback, board_of_instance, caption, whereabouts
+from jaxlake.render.playback import (
+    Board,
+    Cell,
+    Playback,
+    describe_fault_location,
+    make_board,
+    make_caption,
+)
 
 FAULT_SYMBOL: Final = "X"
 _GAP: Final = "   "
@@ -27,7 +34,7 @@ def board_text(instance: Instance, positions: object = None) -> str:
     Raises:
         ValueError: the instance is a batch, has too many agents, or a position is off the board.
     """
-    board = board_of_instance(instance)
+    board = make_board(instance)
     agents = len(board.starts)
     cells = board.starts if positions is None else np.asarray(positions)[:agents]
     if cells.shape != (agents, 2) or (cells < 0).any() or (cells >= len(board.holes)).any():
@@ -53,17 +60,17 @@ def episode_text(playback: Playback, *, width: int = 100) -> str:
         fault_cells: tuple[Cell, ...] = ()
         if fault is not None and fault.in_a_step and t == len(actions) > 0:
             fault_cells, positions = fault.cells, playback.states[t - 1]
-        heading = [f"t = {t}", _moves(actions[t - 1]) if t else ""]
+        heading = [f"t = {t}", _format_moves(actions[t - 1]) if t else ""]
         cells = [(int(r), int(c)) for r, c in positions]
         lines = _board_lines(board, cells, fault_cells)
-        side = max(map(len, [*heading, *lines]))
-        frames.append([line.ljust(side) for line in [*heading, *lines]])
-    bands = [
-        "\n".join(_GAP.join(parts).rstrip() for parts in zip_longest(*band, fillvalue=""))
-        for band in _wrap_frames(frames, width)
+        frame_width = max(map(len, [*heading, *lines]))
+        frames.append([line.ljust(frame_width) for line in [*heading, *lines]])
+    frame_rows = [
+        "\n".join(_GAP.join(lines).rstrip() for lines in zip_longest(*row, fillvalue=""))
+        for row in _wrap_frames(frames, width)
     ]
-    verdict = ", ".join(filter(None, [caption(playback), whereabouts(playback)]))
-    return "\n\n".join(filter(None, [*bands, verdict]))
+    outcome = ", ".join(filter(None, [make_caption(playback), describe_fault_location(playback)]))
+    return "\n\n".join(filter(None, [*frame_rows, outcome]))
 
 
 def _board_lines(
@@ -75,7 +82,7 @@ def _board_lines(
     return format_rows(board.holes, (*goals, *starts, *faults))
 
 
-def _moves(actions: np.ndarray) -> str:
+def _format_moves(actions: np.ndarray) -> str:
     """Return a joint action by the initials of its actions, with ? for invalid numbers."""
     initials = {action.value: action.name[0] for action in Action}
     moves = (f"{START_SYMBOLS[k]}:{initials.get(int(a), '?')}" for k, a in enumerate(actions))
@@ -83,14 +90,14 @@ def _moves(actions: np.ndarray) -> str:
 
 
 def _wrap_frames(frames: list[list[str]], width: int) -> list[list[list[str]]]:
-    """Distribute frames over lines of at most `width` characters."""
-    bands: list[list[list[str]]] = [[]]
-    used = 0
+    """Return rows of frames that are side by side in at most `width` characters."""
+    rows: list[list[list[str]]] = [[]]
+    row_width = 0
     for frame in frames:
-        needed = len(frame[0]) + len(_GAP)
-        if bands[-1] and used + needed > width + len(_GAP):
-            bands.append([])
-            used = 0
-        bands[-1].append(frame)
-        used += needed
-    return bands
+        frame_width = len(frame[0]) + len(_GAP)
+        if rows[-1] and row_width + frame_width > width + len(_GAP):
+            rows.append([])
+            row_width = 0
+        rows[-1].append(frame)
+        row_width += frame_width
+    return rows

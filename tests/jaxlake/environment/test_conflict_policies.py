@@ -12,8 +12,8 @@ from benchmarks import oracles
 from jaxlake.environment import ConflictPolicy, resolve
 from jaxlake.environment.conflict_policies import (
     first_failure,
-    resolve_along_agents,
-    resolve_from_words,
+    resolve_packed,
+    resolve_unpacked,
 )
 from tests.jaxlake.solver.boards import instances
 
@@ -150,5 +150,5 @@ def test_gpu_conflict_resolution_is_bit_identical(policy, agents):
         return jax.device_get(jax.jit(jax.vmap(partial(form, policy)))(boards, positions, actions))
 
     jax.tree.map(
-        np.testing.assert_array_equal, resolved(resolve_from_words), resolved(resolve_along_agents)
+        np.testing.assert_array_equal, resolved(resolve_packed), resolved(resolve_unpacked)
     )

@@ -11,7 +11,7 @@ from jaxlake.board.grids import HOLE_SYMBOL, GridError, parse_grid
 from jaxlake.command_line.board_records import solve_lines
 from jaxlake.language.prompts import action_names
 from jaxlake.render.palette import AGENT_COLOURS
-from jaxlake.render.playback import actions_of_agents, board_of_instance, play
+from jaxlake.render.playback import make_action_array, make_board, play
 from jaxlake.solver import Status
 from training.analysis.report.load_run import ReportedRun, ReportedStage
 from training.rollout.instances import InstanceSet
@@ -207,10 +207,10 @@ def _failing_agents(episode: EpisodeRecord, lake: LakeAnswer) -> Sequence[int]:
         return ()
     fallback = () if lake.agent is None else (lake.agent,)
     try:
-        board = board_of_instance(parse_grid(episode.lines))
+        board = make_board(parse_grid(episode.lines))
         moves = None
         if lake.plan is not None:
-            moves = actions_of_agents(lake.plan, len(board.starts))
+            moves = make_action_array(lake.plan, len(board.starts))
         place = {"agent": lake.agent, "time": episode.time}
         fault = play(board, moves, failure=episode.failure, **place).fault
     except (ValueError, IndexError):  # the record is inconsistent
