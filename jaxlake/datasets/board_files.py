@@ -18,9 +18,10 @@ from jaxlake.remote_files import AnyPath, as_path
 from jaxlake.solver import Solution
 from jaxlake.solver.solution import unknown_solution
 
-_NESTED = {"instances": Instance, "solutions": Solution}
-_BY_BOARD = (*_NESTED, "filled", "cell")
-COUNTS = tuple(field.name for field in fields(Generated) if field.name not in _BY_BOARD)
+_NESTED_FIELDS = {"instances": Instance, "solutions": Solution}
+_BOARD_FIELDS = (*_NESTED_FIELDS, "filled", "cell")
+COUNTS = tuple(field.name for field in fields(Generated) if field.name not in _BOARD_FIELDS)
+"""The fields of `Generated` with one count per cell of the mixture."""
 
 
 def save(lakes: Generated, path: str | os.PathLike[str]) -> None:
@@ -67,14 +68,15 @@ def load(path: str | os.PathLike[str]) -> Generated:
 
 
 def write_boards(path: AnyPath, boards: Generated, **texts: str) -> None:
-    """Write the filled slots of a set, and texts by name; equal values give equal bytes."""
+    """Write the filled slots of a set, and named texts. Equal values give equal bytes."""
     arrays: dict[str, np.ndarray] = {name: np.array(text) for name, text in texts.items()}
     filled = np.asarray(boards.filled)
     for name, leaf in vars(boards).items():
-        if name in _NESTED:
-            arrays |= {f"{name}.{inner}": np.asarray(x)[filled] for inner, x in vars(leaf).items()}
+        if name in _NESTED_FIELDS:
+            for field, values in vars(leaf).items():
+                arrays[f"{name}.{field}"] = np.asarray(values)[filled]
         else:
-            arrays[name] = np.asarray(leaf)[filled] if name in _BY_BOARD else np.asarray(leaf)
+            arrays[name] = np.asarray(leaf)[filled] if name in _BOARD_FIELDS else np.asarray(leaf)
     with open_atomic(path, "wb") as file:
         np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
 
@@ -83,8 +85,8 @@ def read_boards(path: AnyPath) -> Generated:
     """Read a file of `write_boards`, with NumPy leaves; raise `DatasetError` if it is damaged."""
     with open_boards(path) as arrays:
         leaves: dict[str, Any] = {
-            name: kind(**{field.name: arrays[f"{name}.{field.name}"] for field in fields(kind)})
-            for name, kind in _NESTED.items()
+            name: struct(**{field.name: arrays[f"{name}.{field.name}"] for field in fields(struct)})
+            for name, struct in _NESTED_FIELDS.items()
         }
         for name in ("filled", "cell", *COUNTS):
             leaves[name] = arrays[name]
@@ -111,16 +113,19 @@ def open_boards(path: AnyPath) -> Iterator[Mapping[str, np.ndarray]]:
 
 
 def check_leaves(boards: Generated, max_size: int, max_agents: int, horizon: int) -> None:
-    """Raise `ValueError` unless all slots hold boards, and all leaves have their types and shapes.
+    """Check the dtypes and shapes of all leaves, and that all slots hold valid boards.
 
     Args:
         boards: The boards, with NumPy leaves.
         max_size: N, the padded size of the boards.
         max_agents: K, the padded number of agents.
         horizon: The longest plan, in steps.
+
+    Raises:
+        ValueError: A leaf has another dtype or shape, or a board is invalid.
     """
-    places = np.zeros((max_agents, 2), np.int8)
-    board = numpy_instance(np.ones((max_size, max_size), bool), 0, places, places, 0)
+    positions = np.zeros((max_agents, 2), np.int8)
+    board = numpy_instance(np.ones((max_size, max_size), bool), 0, positions, positions, 0)
     flags = (np.bool_(True), np.int32(0))
     templates = jax.tree.leaves((board, unknown_solution(horizon, max_agents), flags))
     leaves = jax.tree.leaves((boards.instances, boards.solutions, (boards.filled, boards.cell)))
@@ -138,7 +143,7 @@ def concatenate(parts: list[Generated]) -> Generated:
         name: np.sum([getattr(part, name) for part in parts], axis=0, dtype=np.int64)
         for name in COUNTS
     }
-    for name in _BY_BOARD:
+    for name in _BOARD_FIELDS:
         values = [getattr(part, name) for part in parts]
         leaves[name] = jax.tree.map(lambda *rows: np.concatenate(rows)[order], *values)
     return Generated(**leaves)

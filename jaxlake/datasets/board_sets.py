@@ -1,8 +1,8 @@
 """Large sets of boards on disk, made in parts by any number of processes.
 
-Part i of P is drawn from the i-th part of the space of boards (`jaxlake.generator.board_parts`)
-with the key `fold_in(fold_in(key, i), 0)`. Parts are therefore disjoint, and can be made in any
-order.
+`jaxlake.generator.board_parts` divides all boards into P parts. Part i of the set contains only
+boards of the i-th of them, generated with the key `fold_in(fold_in(key, i), 0)`. Parts are
+therefore disjoint, and can be made in any order.
 """
 
 import json
@@ -44,7 +44,7 @@ MANIFEST = "manifest.json"
 MAX_PART_SIZE = 1 << 20
 
 _FORMAT = "jaxlake-boards-1"
-_REQUEST = "request"  # name of the manifest's text in each part
+_REQUEST = "request"  # name of the array with the manifest's text in each part
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ def make_set(
         DatasetError: the folder holds other files, or a set with other arguments.
         OSError: a file can't be written.
     """
-    _check(key, params, count, part_size, worker)
+    _check_arguments(key, params, count, part_size, worker)
     manifest = Manifest(
         key_impl=str(jax.random.key_impl(key)),
         key_data=np.asarray(jax.random.key_data(key)).tolist(),
@@ -144,17 +144,19 @@ def make_set(
         jaxlake=version("jaxlake"),
     )
     directory = as_path(directory)
-    _begin(directory, manifest)
+    _write_manifest(directory, manifest)
     parts = range(worker[0], manifest.num_parts, worker[1])
     remaining = [part for part in parts if not _has_part(directory, part, manifest)]
     report = progress or (lambda *_: None)
-    report(len(parts) - len(remaining), len(parts))
-    for parts_on_disk, part in enumerate(remaining, start=len(parts) - len(remaining) + 1):
+    num_finished = len(parts) - len(remaining)
+    report(num_finished, len(parts))
+    for part in remaining:
         path = part_path(directory, part)
         remove_temporary_files(path)
         boards = _make_part(key, params, part, manifest)
         write_boards(path, boards, **{_REQUEST: manifest.text})
-        report(parts_on_disk, len(parts))
+        num_finished += 1
+        report(num_finished, len(parts))
     return manifest
 
 
@@ -261,7 +263,7 @@ def load_set(directory: str | AnyPath) -> Generated:
     return concatenate(list(read_parts(directory)))
 
 
-def _check(
+def _check_arguments(
     key: jax.Array, params: LakeParams, count: int, part_size: int, worker: tuple[int, int]
 ) -> None:
     _check_counts(count, part_size)
@@ -281,7 +283,7 @@ def _check_counts(count: int, part_size: int) -> None:
         raise ValueError(f"count must be in [1, {limit}] if part_size is {part_size}, got {count}")
 
 
-def _begin(directory: AnyPath, manifest: Manifest) -> None:
+def _write_manifest(directory: AnyPath, manifest: Manifest) -> None:
     """Write the manifest, or raise `DatasetError` if the folder holds anything but this set."""
     path = directory / MANIFEST
     if not path.exists() and not clean_empty_parent(path):
@@ -312,9 +314,9 @@ def _has_part(directory: AnyPath, part: int, manifest: Manifest) -> bool:
 
 
 def _make_part(key: jax.Array, params: LakeParams, part: int, manifest: Manifest) -> Generated:
-    # The second number counts calls of `generate` for the part, of which there is one.
+    # The 0 numbers the calls of `generate` for the part; there is only one.
     part_key = jax.random.fold_in(jax.random.fold_in(key, part), 0)
-    # Fix the random bits to JAX's default since 0.5, whatever the process has set.
+    # Always use JAX's default random bits since 0.5, regardless of the process settings.
     with jax.threefry_partitionable(True):
         boards = generate_quietly(
             part_key,

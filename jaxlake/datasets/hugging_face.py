@@ -75,15 +75,16 @@ def to_hugging_face(
     if solutions is not None and len(solutions.status) != count:
         raise ValueError(f"solutions must have {count} entries, got {len(solutions.status)}")
     rows = [
-        _row(board, solution, prompt, chat) for board, solution in _boards(instances, solutions)
+        _make_row(board, solution, prompt, chat)
+        for board, solution in _iterate_boards(instances, solutions)
     ]
-    features = _features(solutions is not None, prompt is not None, chat)
+    features = _make_features(solutions is not None, prompt is not None, chat)
     return library.Dataset.from_dict(
         {name: [row[name] for row in rows] for name in features}, features=features
     )
 
 
-def _boards(
+def _iterate_boards(
     boards: Instance, solutions: Solution | None
 ) -> Iterator[tuple[Instance, Solution | None]]:
     """Yield unbatched boards and solutions, with NumPy leaves."""
@@ -92,24 +93,24 @@ def _boards(
         yield jax.tree.map(lambda leaf, row=row: leaf[row], batch)
 
 
-def _features(has_solution: bool, has_prompt: bool, chat: bool) -> "Features":
+def _make_features(has_solution: bool, has_prompt: bool, chat: bool) -> "Features":
     """Return the types of the columns."""
     import datasets as library
 
-    text, whole, flag = (library.Value(name) for name in ("string", "int32", "bool"))
-    features = {"grid": library.List(text), "size": whole, "num_agents": whole}
+    string, integer, flag = (library.Value(name) for name in ("string", "int32", "bool"))
+    features = {"grid": library.List(string), "size": integer, "num_agents": integer}
     if has_solution:
-        names = library.List(library.List(text))
-        optima = dict(zip(OPTIMA, (whole, whole, flag, names, names), strict=True))
-        features |= {"status": text, **optima, "expansions": whole}
+        plan = library.List(library.List(string))
+        optima = dict(zip(OPTIMA, (integer, integer, flag, plan, plan), strict=True))
+        features |= {"status": string, **optima, "expansions": integer}
     if has_prompt:
-        features["prompt"] = library.List({"role": text, "content": text}) if chat else text
+        features["prompt"] = library.List({"role": string, "content": string}) if chat else string
         if has_solution:
-            features["answer"] = text
+            features["answer"] = string
     return library.Features(features)
 
 
-def _row(
+def _make_row(
     board: Instance, solution: Solution | None, style: PromptStyle | None, chat: bool
 ) -> dict[str, Any]:
     agents = int(np.sum(board.agent_mask))
@@ -119,11 +120,11 @@ def _row(
         "num_agents": agents,
     }
     if style is not None:
-        words = render(board, style)
-        row["prompt"] = [{"role": "user", "content": words}] if chat else words
+        text = render(board, style)
+        row["prompt"] = [{"role": "user", "content": text}] if chat else text
     if solution is None:
         return row
-    optimal = solution.status == Status.OPTIMAL
     plan = np.asarray(solution.plan)[:, :agents]
-    answer = target(plan, style=style or "compact") if optimal else None
+    is_optimal = solution.status == Status.OPTIMAL
+    answer = target(plan, style=style or "compact") if is_optimal else None
     return row | solution_fields(solution, agents) | {"answer": answer}

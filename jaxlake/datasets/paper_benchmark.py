@@ -1,6 +1,7 @@
 """A benchmark with the structure of the paper's: 3,150 boards of 3 to 5 agents with proved optima.
 
-Hashes cover boards, requests and optima, but not plans, so solvers may break ties differently.
+A cell of the benchmark is a number of agents and a board size. Hashes cover boards, requests and
+optima, but not plans, so solvers may break ties differently.
 """
 
 import hashlib
@@ -27,25 +28,26 @@ from jaxlake.language.prompts import render
 from jaxlake.solver import DEFAULT_HORIZON
 
 Row = dict[str, Any]
-Rows = dict[str, list[Row]]
+RowsByConfiguration = dict[str, list[Row]]
 
-_BOARD = ("sample_id", "num_agents", "size", "grid")
-_REQUESTED = ("hole_ratio", "wait_ratio", "holes", "needs_wait")
-_OPTIMUM = ("holes", "needs_wait", "sum_of_costs", "makespan")
-_HASHED = (*_BOARD, *(f"requested_{name}" for name in _REQUESTED), *_OPTIMUM)
+_HASHED_FIELDS = (
+    *("sample_id", "num_agents", "size", "grid"),
+    *("requested_hole_ratio", "requested_wait_ratio", "requested_holes", "requested_needs_wait"),
+    *("holes", "needs_wait", "sum_of_costs", "makespan"),
+)
 
 
 @dataclass(frozen=True)
 class Benchmark:
-    """The parameters of a benchmark; published versions never change."""
+    """The parameters of a benchmark; those of a published version never change."""
 
     version: str
     seed: int
     cells: tuple[tuple[int, int], ...]  # (agents, size)
     hole_ratios: tuple[float, ...]
     wait_ratios: tuple[float, ...]
-    boards_each: int
-    max_candidates: int
+    boards_each: int  # boards per cell, hole ratio and wait ratio
+    max_candidates: int  # per kind and call of the generator
     max_size: int = 10
     max_agents: int = 5
     horizon: int = DEFAULT_HORIZON
@@ -57,7 +59,7 @@ class Benchmark:
 
     @property
     def quota(self) -> np.ndarray:
-        """Boards per hole ratio without and with a needed wait, int64 (W, 2)."""
+        """Boards per wait ratio that need no wait and that need one, int64 (W, 2)."""
         waits = [int(np.floor(ratio * self.boards_each + 0.5)) for ratio in self.wait_ratios]
         return np.array([[self.boards_each - wait, wait] for wait in waits])
 
@@ -78,8 +80,8 @@ def cell_name(agents: int, size: int) -> str:
     return f"{agents}ag_{size}x{size}"
 
 
-def make_cell(benchmark: Benchmark, agents: int, size: int) -> Rows:
-    """Return the rows of one cell by configuration; they only depend on the benchmark and the cell.
+def make_cell(benchmark: Benchmark, agents: int, size: int) -> RowsByConfiguration:
+    """Return the rows of one cell by configuration; they only depend on the arguments.
 
     A row has the published fields `sample_id` (`3ag_3x3_hr0.1_000`), `num_agents` and `text` (a
     prompt in style `full`), the requested values (`requested_*`), the board, and its optimum.
@@ -90,28 +92,31 @@ def make_cell(benchmark: Benchmark, agents: int, size: int) -> Rows:
     key = jax.random.key(benchmark.seed, impl="threefry2x32")
     key = jax.random.fold_in(jax.random.fold_in(key, agents), size)
     digests = DigestSet()
-    rows: Rows = {name: [] for name in benchmark.configurations}
+    rows: RowsByConfiguration = {name: [] for name in benchmark.configurations}
     for number, hole_ratio in enumerate(benchmark.hole_ratios):
-        place = jax.random.fold_in(key, number)
-        boards = _boards(benchmark, place, agents, size, hole_ratio, digests)
-        assignments = zip(rows, benchmark.wait_ratios, _deal(boards, benchmark), strict=True)
-        for config, wait_ratio, places in assignments:
-            for index, (board, needs_wait) in enumerate(places):
-                single = boards.take(np.asarray(board))
+        boards_key = jax.random.fold_in(key, number)
+        boards = _make_boards(benchmark, boards_key, agents, size, hole_ratio, digests)
+        assignments = _assign_boards(boards, benchmark)
+        for config, wait_ratio, board_indices in zip(
+            rows, benchmark.wait_ratios, assignments, strict=True
+        ):
+            for index, (board_index, needs_wait) in enumerate(board_indices):
+                board = boards.take(np.asarray(board_index))
+                holes = np.asarray(board.instances.holes)[:size, :size]
                 row = {
                     "sample_id": f"{cell_name(agents, size)}_hr{hole_ratio:g}_{index:03d}",
                     "num_agents": agents,
-                    "text": render(single.instances, "full"),
+                    "text": render(board.instances, "full"),
                     "size": size,
-                    "grid": format_grid(single.instances),
+                    "grid": format_grid(board.instances),
                     "requested_hole_ratio": hole_ratio,
                     "requested_wait_ratio": wait_ratio,
                     "requested_holes": int(hole_count(size, hole_ratio)),
                     "requested_needs_wait": needs_wait,
+                    "holes": int(np.sum(holes)),
+                    **optimum_fields(board.solutions, agents),
                 }
-                holes = np.asarray(single.instances.holes)[:size, :size]
-                optimum = optimum_fields(single.solutions, agents)
-                rows[config].append(row | {"holes": int(np.sum(holes)), **optimum})
+                rows[config].append(row)
     return rows
 
 
@@ -120,7 +125,7 @@ def write_benchmark(
     *,
     benchmark: Benchmark = V2,
     progress: Callable[[str, int, int], None] | None = None,
-) -> Rows:
+) -> RowsByConfiguration:
     """Make the benchmark, write one JSON-lines file per configuration, and return the rows.
 
     Args:
@@ -137,39 +142,40 @@ def write_benchmark(
     rows = {
         name: [row for cell in cells for row in cell[name]] for name in benchmark.configurations
     }
-    for config, lines in rows.items():
-        content = "".join(json.dumps(row) + "\n" for row in lines)
+    for config, config_rows in rows.items():
+        content = "".join(json.dumps(row) + "\n" for row in config_rows)
         write_text_atomic(directory / f"{config}.jsonl", content)
     return rows
 
 
-def _make_cells(benchmark: Benchmark, report: Callable[[str, int, int], None]) -> list[Rows]:
+def _make_cells(
+    benchmark: Benchmark, report: Callable[[str, int, int], None]
+) -> list[RowsByConfiguration]:
     """Make all cells in threads, and return them in benchmark order."""
     # The first cell compiles the shared program; then the slowest cells start first.
-    first, *rest = benchmark.cells
-    cells = {first: make_cell(benchmark, *first)}
-    report(cell_name(*first), 1, len(benchmark.cells))
+    first_cell, *other_cells = benchmark.cells
+    rows = {first_cell: make_cell(benchmark, *first_cell)}
+    report(cell_name(*first_cell), 1, len(benchmark.cells))
     threads = ThreadPoolExecutor(len(os.sched_getaffinity(0)))
     try:
-        places = sorted(rest, reverse=True)
-        results = threads.map(lambda place: make_cell(benchmark, *place), places)
-        for place, cell in zip(places, results, strict=True):
-            cells[place] = cell
-            report(cell_name(*place), len(cells), len(benchmark.cells))
+        ordered_cells = sorted(other_cells, reverse=True)
+        results = threads.map(lambda cell: make_cell(benchmark, *cell), ordered_cells)
+        for cell, cell_rows in zip(ordered_cells, results, strict=True):
+            rows[cell] = cell_rows
+            report(cell_name(*cell), len(rows), len(benchmark.cells))
     finally:
         threads.shutdown(wait=False, cancel_futures=True)
-    return [cells[place] for place in benchmark.cells]
+    return [rows[cell] for cell in benchmark.cells]
 
 
-def read_benchmark(directory: str | Path, *, benchmark: Benchmark = V2) -> Rows:
+def read_benchmark(directory: str | Path, *, benchmark: Benchmark = V2) -> RowsByConfiguration:
     """Read the rows of `write_benchmark`; raise `DatasetError` if a file is invalid."""
-    rows: Rows = {}
-    for config in benchmark.configurations:
-        rows[config] = []
-        for place, row in read_rows(Path(directory) / f"{config}.jsonl"):
-            if missing := [field for field in _HASHED if field not in row]:
-                raise DatasetError(f"{place}: the fields {', '.join(missing)} are missing")
-            rows[config].append(row)
+    rows: RowsByConfiguration = {name: [] for name in benchmark.configurations}
+    for config, config_rows in rows.items():
+        for location, row in read_rows(Path(directory) / f"{config}.jsonl"):
+            if missing := [field for field in _HASHED_FIELDS if field not in row]:
+                raise DatasetError(f"{location}: the fields {', '.join(missing)} are missing")
+            config_rows.append(row)
     return rows
 
 
@@ -181,27 +187,27 @@ def make_record(benchmark: Benchmark, rows: Mapping[str, Sequence[Row]]) -> dict
         for config in benchmark.configurations:
             for row in rows[config]:
                 if (row["num_agents"], row["size"]) == (agents, size):
-                    values = [config, *(row[field] for field in _HASHED)]
+                    values = [config, *(row[field] for field in _HASHED_FIELDS)]
                     digest.update(json.dumps(values, separators=(",", ":")).encode() + b"\n")
                     count += 1
         cells[cell_name(agents, size)] = {"rows": count, "sha256": digest.hexdigest()}
-    total = hashlib.sha256("".join(f"{n} {c['sha256']}\n" for n, c in cells.items()).encode())
+    cell_hashes = "".join(f"{name} {cell['sha256']}\n" for name, cell in cells.items())
     return {
         "version": benchmark.version,
-        "rows": sum(len(lines) for lines in rows.values()),
-        "sha256": total.hexdigest(),
+        "rows": sum(map(len, rows.values())),
+        "sha256": hashlib.sha256(cell_hashes.encode()).hexdigest(),
         "cells": cells,
     }
 
 
-def committed_record() -> dict[str, Any]:
+def read_published_record() -> dict[str, Any]:
     """Return the record of `V2` shipped with this package."""
     file = resources.files("jaxlake.datasets") / f"paper_benchmark_{V2.version}.json"
     record: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
     return record
 
 
-def record_differences(record: Mapping[str, Any], expected: Mapping[str, Any]) -> list[str]:
+def compare_records(record: Mapping[str, Any], expected: Mapping[str, Any]) -> list[str]:
     """Return one line for each cell whose rows or hash differ from the expected record."""
     return [
         f"{name}: {field}: got {record['cells'][name][field]}, expected {cell[field]}"
@@ -211,7 +217,7 @@ def record_differences(record: Mapping[str, Any], expected: Mapping[str, Any]) -
     ]
 
 
-def _boards(
+def _make_boards(
     benchmark: Benchmark,
     key: jax.Array,
     agents: int,
@@ -219,11 +225,15 @@ def _boards(
     hole_ratio: float,
     digests: DigestSet,
 ) -> SolvedBoards:
-    """Make the boards of one hole ratio; the other kind or fewer holes fill shortfalls."""
+    """Make the boards of one hole ratio.
+
+    If boards of a kind (that need a wait, or that need none) run out, boards of the other kind
+    replace them. If both run out, boards with fewer holes replace them.
+    """
     counts = benchmark.quota.sum(axis=0)
     names = ("max_size", "max_agents", "horizon", "max_candidates")
     options = DrawOptions(int(counts.sum()), **{name: getattr(benchmark, name) for name in names})
-    parts: list[SolvedBoards] = []
+    batches: list[SolvedBoards] = []
     holes = min(int(hole_count(size, hole_ratio)), size * size - 2 * agents)
     missing = counts.copy()
     while missing.any():
@@ -233,28 +243,31 @@ def _boards(
                 f"{counts.sum()} boards are missing, and there are none with fewer holes"
             )
         params = lake_params(size, hole_ratio=holes / size**2, num_agents=agents)
-        for turn in range(2):
-            place = jax.random.fold_in(jax.random.fold_in(key, holes), turn)
-            result = fill_quotas(place, params, missing[None], digests, options, oversample=True)
-            parts.append(result.boards)
+        for attempt in range(2):
+            call_key = jax.random.fold_in(jax.random.fold_in(key, holes), attempt)
+            result = fill_quotas(call_key, params, missing[None], digests, options, oversample=True)
+            batches.append(result.boards)
             missing = missing - result.counts[0]
-            # In the second turn, the other kind makes up for a shortfall.
+            # The second attempt requests the other kind.
             missing = missing[::-1] if missing.any() else missing
         holes -= 1
-    return SolvedBoards.concatenate(parts)
+    return SolvedBoards.concatenate(batches)
 
 
-def _deal(boards: SolvedBoards, benchmark: Benchmark) -> list[list[tuple[int, bool]]]:
-    """Assign boards to configurations in order; return (index, requested kind) of each.
+def _assign_boards(boards: SolvedBoards, benchmark: Benchmark) -> list[list[tuple[int, bool]]]:
+    """Assign boards to configurations in order.
 
-    Boards that substitute for another kind come last and fill the remaining places.
+    Boards that replace another kind come last and fill the remaining quotas.
+
+    Returns:
+        For each configuration, (index of the board, whether a wait was requested) of its boards.
     """
     kinds = np.asarray(boards.solutions.needs_wait).astype(int)
     remaining = benchmark.quota.copy()
     assignments: list[list[tuple[int, bool]]] = [[] for _ in benchmark.configurations]
-    for board, kind in enumerate(kinds.tolist()):
-        place = kind if remaining[:, kind].any() else 1 - kind
-        config = int(np.argmax(remaining[:, place] > 0))
-        remaining[config, place] -= 1
-        assignments[config].append((board, bool(place)))
+    for board_index, kind in enumerate(kinds.tolist()):
+        requested_kind = kind if remaining[:, kind].any() else 1 - kind
+        config = int(np.argmax(remaining[:, requested_kind] > 0))
+        remaining[config, requested_kind] -= 1
+        assignments[config].append((board_index, bool(requested_kind)))
     return assignments

@@ -1,4 +1,4 @@
-"""Results printed in arXiv 2606.17682: percent valid and optimal by agents, model and size."""
+"""Results printed in the paper (arXiv 2606.17682): percentages of valid and optimal answers."""
 
 import csv
 from collections.abc import Iterable
@@ -19,7 +19,7 @@ _ROUNDING = 0.005 + 1e-9
 
 @dataclass(frozen=True)
 class PublishedResult:
-    """One printed row: the results of a model on boards of one size or of all sizes."""
+    """A printed row: the results of a model on boards of one size, or of all sizes."""
 
     num_agents: int
     model: str  # as printed, such as `Qwen3-4B (base)`
@@ -32,18 +32,18 @@ class PublishedResult:
     def misprinted(self) -> tuple[str, ...]:
         """The `METRICS` whose printed values are impossible.
 
-        Cells are impossible if no count out of 150 boards rounds to the value; aggregates, if they
-        differ from the mean of their cells.
+        The value of one size is impossible if no count out of 150 boards rounds to it. The value of
+        all sizes is impossible if it differs from the mean over the sizes.
         """
         printed = (self.valid, self.optimal)
         if self.means is None:
-            expected, allowed = tuple(map(_nearest_rate, printed)), _ROUNDING
-        else:  # the rounded mean of rounded cells
-            expected, allowed = self.means, 2 * _ROUNDING
+            expected, tolerance = tuple(map(_nearest_rate, printed)), _ROUNDING
+        else:  # both the means and the averaged values are rounded
+            expected, tolerance = self.means, 2 * _ROUNDING
         return tuple(
-            name
-            for name, right, value in zip(METRICS, expected, printed, strict=True)
-            if not abs(right - value) <= allowed
+            metric
+            for metric, expected_value, value in zip(METRICS, expected, printed, strict=True)
+            if not abs(expected_value - value) <= tolerance
         )
 
 
@@ -77,8 +77,8 @@ def _nearest_rate(percent: float) -> float:
 
 def _with_means(aggregate: PublishedResult, printed: Iterable[PublishedResult]) -> PublishedResult:
     """Add the means over the cells of an aggregate, which have equal numbers of boards."""
-    own = (aggregate.num_agents, aggregate.model)
-    cells = [row for row in printed if (row.num_agents, row.model) == own and row.size is not None]
+    key = (aggregate.num_agents, aggregate.model)
+    cells = [row for row in printed if (row.num_agents, row.model) == key and row.size is not None]
     valid = sum(row.valid for row in cells) / len(cells)
     optimal = sum(row.optimal for row in cells) / len(cells)
     return replace(aggregate, means=(valid, optimal))

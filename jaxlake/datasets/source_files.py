@@ -9,7 +9,7 @@ from jaxlake.remote_files import AnyPath
 
 
 class DatasetError(ValueError):
-    """A data set or one of its rows is invalid; the message names the file and the place."""
+    """A data set or one of its rows is invalid; the message names the file and the line."""
 
 
 def read_text(path: AnyPath) -> str:
@@ -23,14 +23,14 @@ def read_text(path: AnyPath) -> str:
 
 
 def read_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield (place, row) per line, with place "PATH:LINE"; raise `DatasetError` if invalid."""
+    """Yield ("PATH:LINE", row) for each line; raise `DatasetError` if a line is invalid."""
     try:
         for number, row in read_json_lines(path):
-            place = f"{path}:{number}"
+            location = f"{path}:{number}"
             if not isinstance(row, dict):
                 kind = type(row).__name__
-                raise DatasetError(f"{place}: a line must be a JSON object, got {kind}")
-            yield place, row
+                raise DatasetError(f"{location}: a line must be a JSON object, got {kind}")
+            yield location, row
     except OSError as error:
         raise DatasetError(f"{path}: can't be read: {error.strerror or error}") from None
     except ValueError as error:

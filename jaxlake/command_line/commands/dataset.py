@@ -193,7 +193,8 @@ def _benchmark(args: argparse.Namespace) -> int:
             rows = paper_benchmark.write_benchmark(args.directory, progress=report_cells)
     record = paper_benchmark.make_record(paper_benchmark.V2, rows)
     print(f"{args.directory}: {record['rows']:,} boards, SHA-256 {record['sha256']}")
-    differences = paper_benchmark.record_differences(record, paper_benchmark.committed_record())
+    published_record = paper_benchmark.read_published_record()
+    differences = paper_benchmark.compare_records(record, published_record)
     for line in differences:
         print(f"jaxlake: {line}", file=sys.stderr)
     state = "differs from" if differences else "equals"
