@@ -93,7 +93,7 @@ def test_smollm2_matches_transformers(tmp_path):
     policy, params = load_policy(folder, load(TINY, overrides))
     prompt = policy.encode_prompt("What is the capital of France?")
     assert policy.tokenizer.decode(prompt).startswith("<|im_start|>system\nYou are a helpful AI")
-    assert policy.stop_ids == policy.tokenizer.encode("<|im_end|>")
+    assert list(policy.stop_ids) == policy.tokenizer.encode("<|im_end|>")
     twin = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
     with torch.no_grad():
         logits = twin(torch.tensor([prompt])).logits
