@@ -92,7 +92,7 @@ class _BoundedBoards(NamedTuple):
     """Boards after tiers 3 and 4: proved bounds, and the inputs of the tree search."""
 
     undecided: jax.Array  # bool (B,)
-    blocked: jax.Array  # bool (B,), no plan exists
+    unsolvable: jax.Array  # bool (B,), no plan exists
     least_cost: jax.Array  # int16 (B,)
     least_makespan: jax.Array  # int16 (B,)
     least_waitless_cost: jax.Array  # int16 (B,)
@@ -124,12 +124,12 @@ def _bound_boards(
     least_cost = matching_bound(solo_distances, pairs.costs)
     least_waitless_cost = matching_bound(solo_distances, waitless_costs)
     least_makespan = jnp.maximum(longest, pairs.makespan)
-    planless = undecided & ~pairs.blocked & (best.sum_of_costs == NEVER)
-    blocked = pairs.blocked | prove_unsolvable(
+    planless = undecided & ~pairs.unsolvable & (best.sum_of_costs == NEVER)
+    unsolvable = pairs.unsolvable | prove_unsolvable(
         *(~batch.holes, batch.starts, batch.goals, batch.agent_mask, planless),
         boards_at_once=min(B, widths.crowded_boards),
     )
-    undecided &= ~blocked
+    undecided &= ~unsolvable
     sizes = jnp.zeros(B, jnp.int32)
     if dense:
         sizes = component_sizes(boards, undecided, widths)
@@ -146,7 +146,7 @@ def _bound_boards(
 
     return _BoundedBoards(
         undecided=undecided,
-        blocked=blocked,
+        unsolvable=unsolvable,
         least_cost=least_cost,
         least_makespan=least_makespan,
         least_waitless_cost=least_waitless_cost,
@@ -178,7 +178,7 @@ def _search_boards(
     B, K = batch.agent_mask.shape
     boards, best = planned
     connected, solo_distances, floor, longest = _distance_summary(boards)
-    undecided, blocked, known_cost = bounded.undecided, bounded.blocked, best.sum_of_costs
+    undecided, unsolvable, known_cost = bounded.undecided, bounded.unsolvable, best.sum_of_costs
     last_cost = jnp.where(known_cost < NEVER, known_cost - 1, jnp.int16(K * horizon))
     least_cost, least_makespan = bounded.least_cost, bounded.least_makespan
 
@@ -250,7 +250,7 @@ def _search_boards(
     cost = plans.sum_of_costs
     makespan = jnp.where(makespans.solved, makespans.bound, plans.makespan)
     shortest_paths = jnp.where(makespans.solved, makespans.paths, plans.makespan_paths)
-    optimal = connected & ~blocked & (cost < NEVER) & (makespan < NEVER)
+    optimal = connected & ~unsolvable & (cost < NEVER) & (makespan < NEVER)
     optimal &= ~costs.gave_up & ~makespans.gave_up
     # These searches only consider arrivals up to the horizon. A plan with a later arrival costs at
     # least horizon + 1 for that agent plus the distances of the others. So cheaper plans are
@@ -260,7 +260,7 @@ def _search_boards(
     optimal &= (cost == least_cost) | (cost <= least_late_cost)
     optimal &= waitless.solved | ~is_wait_undecided(plans) | (cost < least_late_cost)
     optimal &= ~waitless.gave_up
-    unproved = jnp.where(~connected | blocked, Status.UNSOLVABLE, Status.UNKNOWN)
+    unproved = jnp.where(~connected | unsolvable, Status.UNSOLVABLE, Status.UNKNOWN)
     status = jnp.where(optimal, Status.OPTIMAL, unproved)
 
     def plan(paths: jax.Array) -> jax.Array:

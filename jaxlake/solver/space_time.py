@@ -178,7 +178,7 @@ def reach_goal(
         now, reached = (t + 1).astype(jnp.int16), tuple(boards)
         return _Forward(t + 1, reached, arrive(now, reached, state.arrivals), tuple(layers))
 
-    def unfinished(state: _Forward) -> jax.Array:
+    def is_unfinished(state: _Forward) -> jax.Array:
         waiting = state.arrivals[0] == never
         if patient is not None:
             waiting |= patient & (state.arrivals[1] == never)
@@ -187,7 +187,7 @@ def reach_goal(
     boards = tuple(start & ~shut.cells[0] for shut in blocked)
     arrivals = arrive(jnp.int16(0), boards, (jnp.full(B, never),) * len(levels))
     state = _Forward(jnp.int32(0), boards, arrivals, layers)
-    state = jax.lax.while_loop(unfinished, advance, state)
+    state = jax.lax.while_loop(is_unfinished, advance, state)
     arrival = state.arrivals[0]
     if patient is not None:
         arrival = jnp.where(patient & (state.arrivals[1] != never), state.arrivals[1], arrival)

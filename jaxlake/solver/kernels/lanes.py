@@ -1,4 +1,8 @@
-"""Layout of boards and sets of cells in the lanes of a program, and kernel launches."""
+"""Launches of Pallas kernels, and operations on sets of cells inside them.
+
+A kernel runs as many programs. Each program processes a vector of lanes at once. Functions that
+return bool (lanes) or words give one result per lane.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -9,11 +13,11 @@ import numpy as np
 
 from jaxlake.solver.chunks import Kernels
 
-Row = tuple[int, ...]
-"""Leading axes of an array whose last two axes are the lanes of a program."""
+Shape = tuple[int, ...]
+"""Shape without the last two axes, which are the lanes of a program."""
 
-Words = list[jax.Array]
-"""Set of cells: cell m is bit m % 32 of word m // 32. Each word is a vector of lanes."""
+CellSet = list[jax.Array]
+"""Set of cells in each lane: cell m is bit m % 32 of word m // 32."""
 
 EMPTY_WORD = np.uint32(0)
 """Word in which no bit is set."""
@@ -29,23 +33,30 @@ _LANES = {
     Kernels.TPU: VECTOR_REGISTER,
     Kernels.INTERPRETED: VECTOR_REGISTER,
 }
-"""Shape of the lanes of one program, for programs with one board per lane."""
+"""Shape of the lanes of a program that holds one board per lane."""
 
 _VMEM_BYTES = 100 << 20
-"""On-chip memory that a program may use on a TPU, in bytes."""
+"""On-chip memory of a program on a TPU, in bytes."""
 
 
 def launch(
     kernel: Callable[..., None],
     backend: Kernels,
     inputs: Sequence[jax.Array],
-    outputs: Sequence[tuple[Row, Any]],
-    scratch: Sequence[tuple[Row, Any]],
+    outputs: Sequence[tuple[Shape, Any]],
+    scratch: Sequence[tuple[Shape, Any]],
 ) -> list[jax.Array]:
-    """Run a kernel over boards, one per lane, from inputs (..., B) to outputs (..., B).
+    """Run a kernel with one board per lane.
 
-    The kernel receives references (..., *lanes) to inputs, outputs and scratch memory, in this
-    order. `outputs` and `scratch` list leading axes and dtypes.
+    Args:
+        kernel: Called with references (..., *lanes) to the inputs, outputs and scratch memory.
+        backend: Target of the compilation.
+        inputs: Arrays (..., B).
+        outputs: Shape without B, and dtype, of each output.
+        scratch: Shape without B, and dtype, of each memory buffer.
+
+    Returns:
+        Outputs (..., B).
     """
     from jax.experimental import pallas as pl  # as slow to import as all of JAX
 
@@ -58,19 +69,19 @@ def launch(
         padded = jnp.pad(array, [(0, 0)] * (array.ndim - 1) + [(0, programs * count - B)])
         return padded.reshape(*array.shape[:-1], programs * lanes[0], lanes[1])
 
-    def spec(rows: Row) -> Any:
-        return pl.BlockSpec((*rows, *lanes), lambda i: (*(0,) * len(rows), i, 0))
+    def block(shape: Shape) -> Any:
+        return pl.BlockSpec((*shape, *lanes), lambda i: (*(0,) * len(shape), i, 0))
 
-    def shape(rows: Row, dtype: Any) -> Any:
-        return jax.ShapeDtypeStruct((*rows, programs * lanes[0], lanes[1]), dtype)
+    def struct(shape: Shape, dtype: Any) -> Any:
+        return jax.ShapeDtypeStruct((*shape, programs * lanes[0], lanes[1]), dtype)
 
     results = run_programs(
         kernel,
         backend,
         programs,
-        [(in_lanes(array), spec(array.shape[:-1])) for array in inputs],
-        [(shape(rows, dtype), spec(rows)) for rows, dtype in outputs],
-        [((*rows, *lanes), dtype) for rows, dtype in scratch],
+        [(in_lanes(array), block(array.shape[:-1])) for array in inputs],
+        [(struct(shape, dtype), block(shape)) for shape, dtype in outputs],
+        [((*shape, *lanes), dtype) for shape, dtype in scratch],
     )
     return [array.reshape(*array.shape[:-2], -1)[..., :B] for array in results]
 
@@ -81,16 +92,22 @@ def run_programs(
     programs: int,
     inputs: Sequence[tuple[jax.Array, Any]],
     outputs: Sequence[tuple[Any, Any]],
-    memory: Sequence[tuple[Row, Any]],
+    scratch: Sequence[tuple[tuple[int, ...], Any]],
     warps: int = 1,
 ) -> list[jax.Array]:
     """Run the programs of a kernel and return its outputs.
 
-    `inputs` are arrays and `outputs` shapes, each with the block of one program. `memory` lists
-    shapes and dtypes per program.
+    Args:
+        kernel: Called with references to the blocks of the inputs and outputs, and to the scratch
+            memory.
+        backend: Target of the compilation.
+        programs: Number of programs.
+        inputs: Arrays, each with its `BlockSpec`.
+        outputs: `jax.ShapeDtypeStruct` of each output, with its `BlockSpec`.
+        scratch: Shape and dtype of each memory buffer of a program.
+        warps: Number of warps per program on a GPU.
     """
-    # Imported lazily because it takes as long as all of JAX and is unused on CPUs.
-    from jax.experimental import pallas as pl
+    from jax.experimental import pallas as pl  # as slow to import as all of JAX
 
     options: dict[str, Any] = {}
     all_outputs = list(outputs)
@@ -98,14 +115,15 @@ def run_programs(
         from jax.experimental.pallas import tpu as pltpu
 
         options["compiler_params"] = pltpu.CompilerParams(vmem_limit_bytes=_VMEM_BYTES)
-        options["scratch_shapes"] = [pltpu.VMEM(rows, dtype) for rows, dtype in memory]
+        options["scratch_shapes"] = [pltpu.VMEM(shape, dtype) for shape, dtype in scratch]
     else:
-        # Triton has no scratch memory, so it is an additional output that stays in the caches.
-        def block(rows: Row) -> Any:
-            return pl.BlockSpec((None, *rows), lambda i: (i, *(0,) * len(rows)))
+        # Triton has no scratch memory. An additional output, which stays in the caches, serves.
+        def block(shape: tuple[int, ...]) -> Any:
+            return pl.BlockSpec((None, *shape), lambda i: (i, *(0,) * len(shape)))
 
         all_outputs += [
-            (jax.ShapeDtypeStruct((programs, *rows), dtype), block(rows)) for rows, dtype in memory
+            (jax.ShapeDtypeStruct((programs, *shape), dtype), block(shape))
+            for shape, dtype in scratch
         ]
     if backend is Kernels.GPU:
         from jax.experimental.pallas import triton
@@ -125,9 +143,9 @@ def run_programs(
 
 
 def fits(backend: Kernels, registers: int) -> bool:
-    """Return whether a program has room for this many registers; values being moved count twice."""
-    bytes_each = 4 * int(np.prod(VECTOR_REGISTER))
-    return backend is not Kernels.TPU or 2 * registers * bytes_each <= _VMEM_BYTES
+    """Return whether a program has memory for this many registers and for a copy of each."""
+    register_bytes = 4 * int(np.prod(VECTOR_REGISTER))
+    return backend is not Kernels.TPU or 2 * registers * register_bytes <= _VMEM_BYTES
 
 
 def to_int32(condition: jax.Array) -> jax.Array:
@@ -136,56 +154,56 @@ def to_int32(condition: jax.Array) -> jax.Array:
 
 
 def any_lane(condition: jax.Array) -> jax.Array:
-    """Return whether a condition holds in any lane, as a scalar bool."""
+    """Return whether a condition holds in any lane, bool ()."""
     return jnp.max(to_int32(condition)) > 0
 
 
 def bit(position: jax.Array | int) -> jax.Array:
-    """Return the word in which only the given bit, 0 to 31, is set."""
+    """Return the word in which only this bit, 0 to 31, is set."""
     return jnp.uint32(1) << jnp.asarray(position).astype(jnp.uint32)
 
 
-def union(words: Sequence[jax.Array]) -> jax.Array:
-    """Return the union of sets."""
+def reduce_or(words: Sequence[jax.Array]) -> jax.Array:
+    """Return the bitwise OR of all words."""
     result = words[0]
     for word in words[1:]:
         result = result | word
     return result
 
 
-def single_cell(cell: jax.Array, words: int) -> Words:
+def single_cell(cell: jax.Array, words: int) -> CellSet:
     """Return the set with only this cell, or the empty set if the cell is off the board."""
-    word, inside = cell >> 5, bit(cell & 31)
-    return [jnp.where(word == w, inside, EMPTY_WORD) for w in range(words)]
+    index, mask = cell >> 5, bit(cell & 31)
+    return [jnp.where(index == w, mask, EMPTY_WORD) for w in range(words)]
 
 
-def intersect(a: Sequence[jax.Array], b: Sequence[jax.Array]) -> Words:
+def intersect(a: Sequence[jax.Array], b: Sequence[jax.Array]) -> CellSet:
     """Return the intersection of two sets."""
     return [x & y for x, y in zip(a, b, strict=True)]
 
 
-def unite(*sets: Sequence[jax.Array]) -> Words:
+def unite(*sets: Sequence[jax.Array]) -> CellSet:
     """Return the union of any number of sets."""
-    return [union(words) for words in zip(*sets, strict=True)]
+    return [reduce_or(words) for words in zip(*sets, strict=True)]
 
 
-def subtract(a: Sequence[jax.Array], b: Sequence[jax.Array]) -> Words:
+def subtract(a: Sequence[jax.Array], b: Sequence[jax.Array]) -> CellSet:
     """Return the difference of two sets."""
     return [x & ~y for x, y in zip(a, b, strict=True)]
 
 
-def select(condition: jax.Array, cells: Sequence[jax.Array]) -> Words:
-    """Return the set in the lanes where bool (lanes) is True, and the empty set elsewhere."""
+def select(condition: jax.Array, cells: Sequence[jax.Array]) -> CellSet:
+    """Return `cells` in lanes where `condition` is True, and the empty set in other lanes."""
     return [jnp.where(condition, word, EMPTY_WORD) for word in cells]
 
 
 def intersects(a: Sequence[jax.Array], b: Sequence[jax.Array]) -> jax.Array:
-    """Return whether two sets intersect, as bool (lanes)."""
-    return union(intersect(a, b)) != 0
+    """Return whether two sets intersect, bool (lanes)."""
+    return reduce_or(intersect(a, b)) != 0
 
 
-def shift(cells: Sequence[jax.Array], delta: int) -> Words:
-    """Shift cells by `delta`; cells beyond the words are lost."""
+def shift(cells: Sequence[jax.Array], delta: int) -> CellSet:
+    """Add `delta` to the number of each cell. Cells beyond the words are lost."""
     count, bits = divmod(abs(delta), 32)
     W, empty = len(cells), cells[0] ^ cells[0]
 

@@ -1,7 +1,7 @@
-"""Kernel programs for pairs of agents.
+"""Common parts of the kernels that search the joint cells of two agents.
 
-A lane holds one cell of agent 0, and words with the cells of agent 1. Flags of a cell are one word
-per lane, with bit 0 for agent 0 and bit 1 for agent 1.
+Each lane of a program stands for one cell of agent 0 and holds a set of cells of agent 1. A set of
+cells of one agent is stored as flags: one word per lane, with bit 0 for agent 0, bit 1 for agent 1.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,86 +16,86 @@ from jaxlake.solver.kernels.lanes import (
     EMPTY_WORD,
     VECTOR_REGISTER,
     WARP,
-    Words,
+    CellSet,
     fits,
     intersect,
     intersects,
+    reduce_or,
     run_programs,
     select,
     shift,
     single_cell,
     subtract,
     to_int32,
-    union,
     unite,
 )
 from jaxlake.solver.pairs.joint_search import Geometry, TwoAgentBoards, max_joint_boards, pack_cells
 
-BOTH = np.uint32(3)
-"""Flags of both agents."""
+BOTH_AGENTS = np.uint32(3)
+"""Flags of a cell that is in the sets of both agents."""
 
 MAX_ROWS = 16
-"""Largest number of rows of a board: 512 lanes with 9 words of cells each."""
+"""Largest number of rows of a board, which takes 512 lanes with 9 words each."""
 
-BOARDS = {Kernels.GPU: 1, Kernels.TPU: VECTOR_REGISTER[0], Kernels.INTERPRETED: 32}
+BOARDS_PER_PROGRAM = {Kernels.GPU: 1, Kernels.TPU: VECTOR_REGISTER[0], Kernels.INTERPRETED: 32}
 """Number of boards per program."""
 
 
 def num_lanes(backend: Kernels, board: Geometry) -> int:
-    """Return the lanes per board: one for each cell, and empty ones for steps off the board."""
-    least = VECTOR_REGISTER[1] if backend is Kernels.TPU else WARP
-    return max(least, 1 << (board.cells + board.pitch - 1).bit_length())
+    """Return the number of lanes per board: one per cell, plus empty ones beyond the board."""
+    min_lanes = VECTOR_REGISTER[1] if backend is Kernels.TPU else WARP
+    return max(min_lanes, 1 << (board.cells + board.pitch - 1).bit_length())
 
 
 class OutputRows(NamedTuple):
-    """Numbers of output rows by content: action i is in lane i % lanes of row i // lanes."""
+    """Number of output rows per kind of value. Value i is in lane i % lanes of row i // lanes."""
 
-    numbers: int
-    actions: int  # of the lone walker, by the cost that each leads to
-    heads: int  # of each plan, 5 times the action of agent 0 plus that of agent 1, by time
+    results: int
+    actions: int  # actions of one agent after the other has retired, by resulting cost
+    joint_actions: int  # of each plan, by time: 5 times the action of agent 0 plus that of agent 1
 
     @property
     def total(self) -> int:
-        """Number of all rows: numbers, actions, and two plans."""
-        return self.numbers + self.actions + 2 * self.heads
+        """Number of all rows, for two plans."""
+        return self.results + self.actions + 2 * self.joint_actions
 
 
 def output_rows(horizon: int | None, lanes: int) -> OutputRows:
-    """Return the rows of a program's output; without a horizon, plans are left out."""
+    """Return the rows of a program's output, which has no plans if `horizon` is None."""
     if horizon is None:
         return OutputRows(1, 0, 0)
     return OutputRows(1, -(-(2 * horizon + 2) // lanes), -(-horizon // lanes))
 
 
-LAST_TIMES = 2
-"""Times kept in memory if none is revisited: one is read, one is written."""
+RECENT_TIMES = 2
+"""Number of times kept in memory without plans: one is read and one is written."""
 
 
-def memory_rows(horizon: int | None, board: Geometry) -> tuple[int, int]:
-    """Return the leading axes of a program's memory: all or the last times, and words."""
-    return LAST_TIMES if horizon is None else horizon + 1, board.words + 1
+def memory_shape(horizon: int | None, board: Geometry) -> tuple[int, int]:
+    """Return the leading axes of a program's memory: times, and words plus one for walks."""
+    return RECENT_TIMES if horizon is None else horizon + 1, board.words + 1
 
 
 def select_backend(backend: Kernels | None, horizon: int | None, board: Geometry) -> Kernels | None:
-    """Return the kernel for boards of this geometry, or None; without a horizon it has no plans."""
+    """Return the backend, or None if the kernels do not support boards of this geometry."""
     if backend is None or board.pitch > MAX_ROWS + 1:
         return None
     registers = -(-num_lanes(backend, board) // VECTOR_REGISTER[1])
-    return backend if fits(backend, registers * _rows(backend, horizon, board)) else None
+    return backend if fits(backend, registers * _num_rows(backend, horizon, board)) else None
 
 
 def max_pairs(backend: Kernels | None, horizon: int | None, board: Geometry, widths: Widths) -> int:
-    """Return how many pairs the kernel, or the loops if there is no kernel, process at once."""
+    """Return how many pairs a kernel, or an XLA loop if `backend` is None, processes at once."""
     if backend is None:
         return max_joint_boards(board, widths, horizon)
     row_bytes = 4 * num_lanes(backend, board)
-    return widths.fitting(widths.joint_boards, row_bytes * _rows(backend, horizon, board))
+    return widths.fitting(widths.joint_boards, row_bytes * _num_rows(backend, horizon, board))
 
 
-def _rows(backend: Kernels, horizon: int | None, board: Geometry) -> int:
+def _num_rows(backend: Kernels, horizon: int | None, board: Geometry) -> int:
     """Return the number of rows of lanes that a pair takes in memory and output."""
     output = output_rows(horizon, num_lanes(backend, board)).total
-    return int(np.prod(memory_rows(horizon, board))) + output
+    return int(np.prod(memory_shape(horizon, board))) + output
 
 
 def run_pairs(
@@ -106,33 +106,37 @@ def run_pairs(
     board: Geometry,
     backend: Kernels,
 ) -> jax.Array:
-    """Run a kernel over pairs with columns (B,) of numbers; return its output (rows, B, lanes)."""
+    """Run a kernel on pairs of agents, with extra inputs `columns` of shape (B,).
+
+    Returns:
+        The output, int32 (rows, B, lanes), see `output_rows`.
+    """
     from jax.experimental import pallas as pl  # as slow to import as all of JAX
 
-    words = (*pack_cells(boards.free, board), *boards.starts, *boards.goals, *columns)
-    table = jnp.stack([word.astype(jnp.int32) for word in words], axis=1)
-    at_once, lanes = BOARDS[backend], num_lanes(backend, board)
+    inputs = (*pack_cells(boards.free, board), *boards.starts, *boards.goals, *columns)
+    table = jnp.stack([array.astype(jnp.int32) for array in inputs], axis=1)
+    boards_per_program, lanes = BOARDS_PER_PROGRAM[backend], num_lanes(backend, board)
     B, rows = len(table), output_rows(horizon, lanes).total
-    programs = -(-B // at_once)
-    table = jnp.pad(table, [(0, programs * at_once - B), (0, 0)])
+    programs = -(-B // boards_per_program)
+    table = jnp.pad(table, [(0, programs * boards_per_program - B), (0, 0)])
     output = (
-        jax.ShapeDtypeStruct((rows, programs * at_once, lanes), jnp.int32),
-        pl.BlockSpec((rows, at_once, lanes), lambda i: (0, i, 0)),
+        jax.ShapeDtypeStruct((rows, programs * boards_per_program, lanes), jnp.int32),
+        pl.BlockSpec((rows, boards_per_program, lanes), lambda i: (0, i, 0)),
     )
     (results,) = run_programs(
         kernel,
         backend,
         programs,
-        [(table, pl.BlockSpec((at_once, table.shape[1]), lambda i: (i, 0)))],
+        [(table, pl.BlockSpec((boards_per_program, table.shape[1]), lambda i: (i, 0)))],
         [output],
-        [((*memory_rows(horizon, board), at_once, lanes), jnp.uint32)],
+        [((*memory_shape(horizon, board), boards_per_program, lanes), jnp.uint32)],
         warps=lanes // WARP,
     )
     return results[:, :B]
 
 
 class PairLanes:
-    """Pairs of one program, and its memory (times, words and one for walks, boards, lanes)."""
+    """Inputs and memory of one program. The memory has axes (times, words + 1, boards, lanes)."""
 
     def __init__(self, columns: Any, memory: Any, board: Geometry, backend: Kernels) -> None:
         self.board, self.backend, self.memory = board, backend, memory
@@ -140,63 +144,65 @@ class PairLanes:
         shape = memory.shape[-2:]
         self.lanes = shape[1]
         self.lane = jax.lax.broadcasted_iota(jnp.int32, shape, 1)
-        self.number = jax.lax.broadcasted_iota(jnp.int32, shape, 0)  # of a board in its program
+        self.board_index = jax.lax.broadcasted_iota(jnp.int32, shape, 0)
 
         W = board.words
         numbers = [columns[:, i : i + 1] for i in range(columns.shape[1])]
         free = [word.astype(jnp.uint32) for word in numbers[:W]]
-        start_0, start_1, goal_0, goal_1, self.running, *self.more = numbers[W:]
+        start_0, start_1, goal_0, goal_1, self.running, *self.extra_columns = numbers[W:]
         self.starts, self.goals = (start_0, start_1), (goal_0, goal_1)
-        self.own_cell = single_cell(self.lane, W)
-        is_free = intersects(free, self.own_cell)
-        self.allowed = select(is_free, subtract(free, self.own_cell))  # joint cells on the ice
+        self.lane_cell = single_cell(self.lane, W)
+        is_free = intersects(free, self.lane_cell)
+        self.allowed = select(is_free, subtract(free, self.lane_cell))  # legal joint cells
         at_goal = [jnp.where(self.lane == goal, np.uint32(1), EMPTY_WORD) for goal in self.goals]
-        self.home = at_goal[0] | (at_goal[1] << 1)
-        # Neither agent may pass through the goal where the other has retired.
-        passable = BOTH & ~(at_goal[1] | (at_goal[0] << 1))
-        self.clear = jnp.where(is_free, passable, EMPTY_WORD)
+        self.goal_flags = at_goal[0] | (at_goal[1] << 1)
+        # An agent must not pass through the goal where the other agent has retired.
+        open_flags = BOTH_AGENTS & ~(at_goal[1] | (at_goal[0] << 1))
+        self.open_flags = jnp.where(is_free, open_flags, EMPTY_WORD)
         self.goal_1 = single_cell(self.goals[1], W)
 
-    def first_layer(self) -> Words:
+    def first_layer(self) -> CellSet:
         """Return L_0, with both agents at their starts."""
         start = select(self.lane == self.starts[0], single_cell(self.starts[1], self.board.words))
         return intersect(start, self.allowed)
 
-    def expand(self, t: jax.Array, layer: Sequence[jax.Array], waiting: bool) -> Words:
-        """Return the layer after the one at t, as `joint_search.expand`."""
+    def expand(self, t: jax.Array, layer: Sequence[jax.Array], may_wait: bool) -> CellSet:
+        """Return the layer at t + 1, as `joint_search.expand`."""
         deltas, words = self.board.deltas, range(self.board.words)
-        moved = {delta: [self.moved(t, w, delta) for w in words] for delta in deltas}
-        beside = unite(*moved.values(), *([layer] if waiting else []))
-        beside = subtract(beside, self.own_cell)
-        onto = {
-            delta: jnp.where(intersects(cells, self.own_cell), ~EMPTY_WORD, EMPTY_WORD)
+        moved = {delta: [self.read_moved(t, w, delta) for w in words] for delta in deltas}
+        moved_0 = unite(*moved.values(), *([layer] if may_wait else []))
+        moved_0 = subtract(moved_0, self.lane_cell)
+        entered = {
+            delta: jnp.where(intersects(cells, self.lane_cell), ~EMPTY_WORD, EMPTY_WORD)
             for delta, cells in moved.items()
         }
-        rows = [beside] if waiting else []
+        moved_both = [moved_0] if may_wait else []
         for move in deltas:
-            # If agent 0 steps onto agent 1, agent 1 leaves by any move but the swapping one.
-            leaves = union([onto[delta] for delta in deltas if delta != -move])
-            origins = [x | (cell & leaves) for x, cell in zip(beside, self.own_cell, strict=True)]
-            rows.append(shift(origins, move))
-        row = intersect(unite(*rows), self.allowed)
-        return unite(row, layer) if waiting else row
+            # If agent 0 enters agent 1's cell, agent 1 must leave by a move that is not a swap.
+            may_leave = reduce_or([entered[delta] for delta in deltas if delta != -move])
+            origins = [
+                x | (cell & may_leave) for x, cell in zip(moved_0, self.lane_cell, strict=True)
+            ]
+            moved_both.append(shift(origins, move))
+        new_layer = intersect(unite(*moved_both), self.allowed)
+        return unite(new_layer, layer) if may_wait else new_layer
 
     def step_walk(self, t: jax.Array, part: int) -> jax.Array:
-        """Return the cells one step away from the walk at t, in a part of its word."""
-        near = [self.moved(t, self.board.words, delta) for delta in self.board.deltas]
-        return (union(near) >> part) & BOTH
+        """Return the flags one move away from a walk written at t; `part` is its first bit."""
+        moved = [self.read_moved(t, self.board.words, delta) for delta in self.board.deltas]
+        return (reduce_or(moved) >> part) & BOTH_AGENTS
 
     def mark_origin(
-        self, place: jax.Array, action: int, value: int, otherwise: jax.Array
+        self, cell: jax.Array, action: int, value: int, otherwise: jax.Array
     ) -> jax.Array:
-        """Return `value` in the lane of the cell from which an action leads to a place."""
-        return jnp.where(self.lane == place - self.deltas[action], value, otherwise)
+        """Return `value` in the lane of the cell from which an action leads to `cell`."""
+        return jnp.where(self.lane == cell - self.deltas[action], value, otherwise)
 
     def select_cell(self, cell: jax.Array, values: jax.Array, otherwise: int) -> jax.Array:
         """Return the values in the lane of a cell, and `otherwise` in the other lanes."""
         return jnp.where(self.lane == cell, values, otherwise)
 
-    def min(self, values: jax.Array) -> jax.Array:
+    def lane_min(self, values: jax.Array) -> jax.Array:
         """Return the minimum over the lanes of each board, (boards, 1)."""
         return jnp.min(values, axis=1, keepdims=True)
 
@@ -207,7 +213,7 @@ class PairLanes:
             row = jnp.where(self.lane == i, number, row)
         return row
 
-    def write_layer(self, t: jax.Array, layer: Words) -> None:
+    def write_layer(self, t: jax.Array, layer: CellSet) -> None:
         """Write the layer of time t."""
         for w, word in enumerate(layer):
             self.memory[t, w] = word
@@ -216,26 +222,26 @@ class PairLanes:
         """Write a word of walks: S_{2t}, the cells from which walks start, and S_{2t+1}."""
         self.memory[t, self.board.words] = word
 
-    def moved(self, t: jax.Array, w: int, delta: int) -> jax.Array:
-        """Return the words of the lanes from which a step of `delta` leads here."""
+    def read_moved(self, t: jax.Array, w: int, delta: int) -> jax.Array:
+        """Return, for each lane, the word of the lane from which a move of `delta` leads to it."""
         if self.backend is Kernels.TPU:
             from jax.experimental.pallas import tpu as pltpu
 
             return pltpu.roll(self.memory[t, w], delta % self.lanes, axis=1)
-        return self.memory[t, w, self.number, (self.lane - delta) & (self.lanes - 1)]
+        return self.memory[t, w, self.board_index, (self.lane - delta) & (self.lanes - 1)]
 
-    def column_of_goal_0(self, t: jax.Array, layer: Sequence[jax.Array]) -> jax.Array:
-        """Return 1 (uint32) for cells of agent 1 at t with agent 0 at its goal, else 0."""
+    def find_partner_cells(self, t: jax.Array, layer: Sequence[jax.Array]) -> jax.Array:
+        """Return whether agent 1 can be on each cell at t with agent 0 at its goal, uint32."""
         if self.backend is Kernels.TPU:
             at_goal = [self.select_cell(self.goals[0], word.astype(jnp.int32), 0) for word in layer]
-            row = [jnp.sum(word, axis=1, keepdims=True).astype(jnp.uint32) for word in at_goal]
-            return to_uint32(intersects(row, self.own_cell))
-        last = self.board.words - 1  # lanes beyond the last cell have no word and may read any
-        word = self.memory[t, jnp.minimum(self.lane >> 5, last), self.number, self.goals[0]]
+            cells = [jnp.sum(word, axis=1, keepdims=True).astype(jnp.uint32) for word in at_goal]
+            return to_uint32(intersects(cells, self.lane_cell))
+        w = jnp.minimum(self.lane >> 5, self.board.words - 1)  # arbitrary beyond the last cell
+        word = self.memory[t, w, self.board_index, self.goals[0]]
         return (word >> (self.lane & 31).astype(jnp.uint32)) & 1
 
-    def meet_lanes(self) -> None:
-        """Synchronise the lanes after writes."""
+    def synchronise(self) -> None:
+        """Wait until all lanes have written."""
         if self.backend is Kernels.GPU:
             from jax.experimental.pallas import triton
 

@@ -1,6 +1,8 @@
-"""Distances and prioritised planning with one board per lane and one register per row."""
+"""Kernels for distances and prioritised planning, with one board per lane.
 
-from collections.abc import Callable
+Here a set of cells has one word per row of the board, see `solver.bitboard`.
+"""
+
 from functools import partial
 from typing import Any
 
@@ -11,23 +13,26 @@ from jaxlake.solver.bitboard import PITCH, ROW_SHIFT
 from jaxlake.solver.chunks import Kernels
 from jaxlake.solver.kernels.lanes import (
     EMPTY_WORD,
-    Words,
+    CellSet,
     any_lane,
     bit,
     fits,
+    intersect,
     intersects,
     launch,
+    reduce_or,
+    subtract,
     to_int32,
-    union,
+    unite,
 )
 from jaxlake.solver.space_time import ABSENT, NEVER
 
 _MAX_ROWS = 16
-"""Largest number of rows of a board: each is a register, and more take minutes to compile."""
+"""Largest number of rows of a board. Each row is a register; more rows take minutes to compile."""
 
 
 def select_backend(backend: Kernels | None, rows: int, agents: int, horizon: int) -> Kernels | None:
-    """Return the planning kernel for boards with this many rows, or None if unsupported."""
+    """Return the backend, or None if the kernels do not support boards with this many rows."""
     words = (horizon + 1) * (rows + agents)
     return backend if backend and rows <= _MAX_ROWS and fits(backend, words) else None
 
@@ -50,9 +55,19 @@ def plan_in_order(
     *,
     upwards: bool = False,
 ) -> tuple[jax.Array, jax.Array]:
-    """Return the arrivals (K, B) and paths (K, T + 1, B) of `certificates.plan_in_order`.
+    """Return the arrivals and paths of `certificates.plan_in_order`, computed in one launch.
 
-    Boards are words (R, B); the other arrays and the results are int16.
+    Args:
+        free: words (R, B), cells that can be entered.
+        starts: int16 (K, B), cells.
+        goals: int16 (K, B), cells.
+        latest: int16 (K, B), latest arrivals.
+        horizon: Number T of steps (static).
+        backend: Backend from `select_backend`.
+        upwards: Preference of steps, see `space_time.trace_back` (static).
+
+    Returns:
+        Arrivals int16 (K, B), and paths int16 (K, T + 1, B).
     """
     K, T = len(starts), horizon
     kernel = partial(_plan, upwards=upwards, agents=K, horizon=T)
@@ -64,57 +79,60 @@ def plan_in_order(
 
 
 def _row_and_bit(cell: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Return the row of a cell and its bit in that row; no bit for an absent cell."""
+    """Return the row of a cell and its bit in that row, 0 for `ABSENT`."""
     word = bit(jnp.maximum(cell, 0) & (PITCH - 1))
     return cell >> ROW_SHIFT, jnp.where(cell >= 0, word, EMPTY_WORD)
 
 
-def _cell_rows(cell: jax.Array, rows: int) -> Words:
+def _cell_rows(cell: jax.Array, rows: int) -> CellSet:
     row, word = _row_and_bit(cell)
     return [jnp.where(row == r, word, EMPTY_WORD) for r in range(rows)]
 
 
-def _spread(rows: Words, across: Words | None = None, along: Words | None = None) -> Words:
-    """Return the cells after a step over open edges or a wait, holes included."""
+def _expand_rows(
+    rows: CellSet, horizontal: CellSet | None = None, vertical: CellSet | None = None
+) -> CellSet:
+    """Return the cells after a wait or a step, holes included. Edges in the sets are blocked."""
     empty = rows[0] ^ rows[0]
-    beside = rows if across is None else [x & ~shut for x, shut in zip(rows, across, strict=True)]
-    west = [x >> 1 for x in rows]
-    below, above = rows, [*rows[1:], empty]
-    if across is not None and along is not None:
-        west = [x & ~shut for x, shut in zip(west, across, strict=True)]
-        below = [x & ~shut for x, shut in zip(below, along, strict=True)]
-        above = [x & ~shut for x, shut in zip(above, along, strict=True)]
-    below = [empty, *below[:-1]]
-    steps = zip(rows, beside, west, below, above, strict=True)
-    return [x | (east << 1) | w | b | a for x, east, w, b, a in steps]
+    right = rows if horizontal is None else subtract(rows, horizontal)
+    left = [x >> 1 for x in rows]
+    down, up = rows, [*rows[1:], empty]
+    if horizontal is not None and vertical is not None:
+        left = subtract(left, horizontal)
+        down = subtract(down, vertical)
+        up = subtract(up, vertical)
+    down = [empty, *down[:-1]]
+    return unite(rows, [x << 1 for x in right], left, down, up)
 
 
 def _distances(free: Any, starts: Any, goals: Any, steps: Any, *, agents: int) -> None:
     R = free.shape[0]
-    open_cells = [free[r] for r in range(R)]
+    free_rows = [free[r] for r in range(R)]
 
     def measure(k: jax.Array, _: None) -> None:
         start, goal = starts[k], _cell_rows(goals[k], R)
 
-        def spread(state: Any) -> Any:
+        def advance(state: Any) -> Any:
             t, rows, distance, _ = state
             distance = jnp.where(intersects(rows, goal), jnp.minimum(distance, t), distance)
-            wider = [x | (y & z) for x, y, z in zip(rows, _spread(rows), open_cells, strict=True)]
-            grown = union([x ^ y for x, y in zip(rows, wider, strict=True)]) != 0
+            wider = [
+                x | (y & z) for x, y, z in zip(rows, _expand_rows(rows), free_rows, strict=True)
+            ]
+            grown = reduce_or([x ^ y for x, y in zip(rows, wider, strict=True)]) != 0
             return t + 1, tuple(wider), distance, any_lane(grown & (distance == NEVER))
 
         distance = jnp.where(start == ABSENT, jnp.int32(0), jnp.int32(NEVER))
         initial = (jnp.int32(0), tuple(_cell_rows(start, R)), distance, jnp.bool_(True))
-        steps[k] = jax.lax.while_loop(lambda state: state[3], spread, initial)[2]
+        steps[k] = jax.lax.while_loop(lambda state: state[3], advance, initial)[2]
 
     jax.lax.fori_loop(0, agents, measure, None)
 
 
 def _plan(*refs: Any, upwards: bool, agents: int, horizon: int) -> None:
-    """Plan agent after agent, each around the paths of the previous ones."""
+    """Plan the agents in order, each around the paths of the previous ones."""
     free, starts, goals, latest, arrivals, paths, layers = refs
     R, K, T = free.shape[0], agents, horizon
-    open_cells = [free[r] for r in range(R)]
+    free_rows = [free[r] for r in range(R)]
     off_board = jnp.zeros_like(starts[0]) + ABSENT
 
     def clear(t: jax.Array, _: None) -> None:
@@ -123,63 +141,65 @@ def _plan(*refs: Any, upwards: bool, agents: int, horizon: int) -> None:
 
     jax.lax.fori_loop(0, T + 1, clear, None)
 
-    def occupied(t: jax.Array) -> Words:
-        """Return the cells that other agents occupy at t."""
-        places = [_cell_rows(paths[k, t], R) for k in range(K)]
-        return [union([place[r] for place in places]) for r in range(R)]
+    def occupied_cells(t: jax.Array) -> CellSet:
+        """Return the cells that the planned agents occupy at t."""
+        return unite(*[_cell_rows(paths[k, t], R) for k in range(K)])
 
-    def edges(t: jax.Array) -> tuple[Words, Words]:
-        """Return the edges that other agents use from t to t + 1, in rows and in columns."""
-        used = []
+    def used_edges(t: jax.Array) -> tuple[CellSet, CellSet]:
+        """Return the horizontal and vertical edges that the planned agents use from t to t + 1."""
+        edges = []
         for k in range(K):
             (row, word), (next_row, next_word) = (
                 _row_and_bit(paths[k, t]),
                 _row_and_bit(paths[k, t + 1]),
             )
             left = jnp.where(next_word == word << 1, word, next_word)
-            across = jnp.where(word != next_word, left, EMPTY_WORD)
-            along = jnp.where(row != next_row, word, EMPTY_WORD)
-            across = jnp.where(row == next_row, across, EMPTY_WORD)
-            used.append((jnp.minimum(row, next_row), across, along))
+            horizontal = jnp.where(word != next_word, left, EMPTY_WORD)
+            vertical = jnp.where(row != next_row, word, EMPTY_WORD)
+            horizontal = jnp.where(row == next_row, horizontal, EMPTY_WORD)
+            edges.append((jnp.minimum(row, next_row), horizontal, vertical))
         return (
-            [union([jnp.where(u[0] == r, u[1], EMPTY_WORD) for u in used]) for r in range(R)],
-            [union([jnp.where(u[0] == r, u[2], EMPTY_WORD) for u in used]) for r in range(R)],
+            [reduce_or([jnp.where(e[0] == r, e[1], EMPTY_WORD) for e in edges]) for r in range(R)],
+            [reduce_or([jnp.where(e[0] == r, e[2], EMPTY_WORD) for e in edges]) for r in range(R)],
         )
+
+    def remove_blocked(rows: CellSet, occupied: CellSet) -> CellSet:
+        return intersect(subtract(rows, occupied), free_rows)
 
     def plan_agent(rank: jax.Array, failed: jax.Array) -> jax.Array:
         start, goal = starts[rank], goals[rank]
         absent = goal == ABSENT
         last = jnp.where((failed != 0) | absent, jnp.int32(-1), latest[rank])
-        home = _cell_rows(goal, R)
+        goal_rows = _cell_rows(goal, R)
 
-        def disturb(t: jax.Array, first: jax.Array) -> jax.Array:
-            at_goal = union([to_int32(paths[k, t] == goal) for k in range(K)])
-            return jnp.where(at_goal != 0, t + 1, first)
+        def delay_arrival(t: jax.Array, earliest: jax.Array) -> jax.Array:
+            is_occupied = reduce_or([to_int32(paths[k, t] == goal) for k in range(K)])
+            return jnp.where(is_occupied != 0, t + 1, earliest)
 
-        # The agent can only stay after the last time at which another agent was at its goal.
-        first = jax.lax.fori_loop(0, T + 1, disturb, jnp.zeros_like(start))
+        # The agent can only stay at its goal after all other agents have left it for good.
+        earliest = jax.lax.fori_loop(0, T + 1, delay_arrival, jnp.zeros_like(start))
 
-        def arrive(now: jax.Array, rows: Words, arrival: jax.Array) -> jax.Array:
-            at_goal = intersects(rows, home) & (now >= first) & (now <= last)
-            return jnp.where(at_goal, jnp.minimum(arrival, now), arrival)
+        def update_arrival(t: jax.Array, rows: CellSet, arrival: jax.Array) -> jax.Array:
+            at_goal = intersects(rows, goal_rows) & (t >= earliest) & (t <= last)
+            return jnp.where(at_goal, jnp.minimum(arrival, t), arrival)
 
         def advance(state: Any) -> Any:
             t, rows, arrival = state
             for r in range(R):
                 layers[t, r] = rows[r]
-            wider, shut = _spread(list(rows), *edges(t)), occupied(t + 1)
-            rows = [x & ~y & z for x, y, z in zip(wider, shut, open_cells, strict=True)]
-            return t + 1, tuple(rows), arrive(t + 1, rows, arrival)
+            wider = _expand_rows(list(rows), *used_edges(t))
+            rows = remove_blocked(wider, occupied_cells(t + 1))
+            return t + 1, tuple(rows), update_arrival(t + 1, rows, arrival)
 
-        def unfinished(state: Any) -> jax.Array:
+        def is_unfinished(state: Any) -> jax.Array:
             return any_lane((state[0] < last) & (state[2] == NEVER))
 
-        shut = occupied(jnp.int32(0))
-        begin = [x & ~y & z for x, y, z in zip(_cell_rows(start, R), shut, open_cells, strict=True)]
-        arrival = arrive(jnp.int32(0), begin, jnp.zeros_like(start) + NEVER)
-        state = (jnp.int32(0), tuple(begin), arrival)
-        arrival = jax.lax.while_loop(unfinished, advance, state)[2]
-        _trace(rank, goal, arrival, paths, layers, rows=R, upwards=upwards)
+        occupied = occupied_cells(jnp.int32(0))
+        rows = remove_blocked(_cell_rows(start, R), occupied)
+        arrival = update_arrival(jnp.int32(0), rows, jnp.zeros_like(start) + NEVER)
+        state = (jnp.int32(0), tuple(rows), arrival)
+        arrival = jax.lax.while_loop(is_unfinished, advance, state)[2]
+        _trace_path(rank, goal, arrival, paths, layers, rows=R, upwards=upwards)
         failed = jnp.where(~absent & (arrival == NEVER), jnp.int32(1), failed)
         arrivals[rank] = jnp.where(absent, jnp.int32(0), arrival)
         return failed
@@ -189,7 +209,7 @@ def _plan(*refs: Any, upwards: bool, agents: int, horizon: int) -> None:
         arrivals[k] = jnp.where(failed != 0, jnp.int32(NEVER), arrivals[k])
 
 
-def _trace(
+def _trace_path(
     rank: jax.Array,
     goal: jax.Array,
     arrival: jax.Array,
@@ -215,23 +235,21 @@ def _trace(
         row, word = _row_and_bit(cell)
         layer = [layers[t, r] for r in range(rows)]
 
-        def in_layer(at: jax.Array, where: jax.Array) -> jax.Array:
-            row_word = union([jnp.where(at == r, layer[r], EMPTY_WORD) for r in range(rows)])
-            return (row_word & where) != 0
+        def in_layer(row: jax.Array, bit: jax.Array) -> jax.Array:
+            row_word = reduce_or([jnp.where(row == r, layer[r], EMPTY_WORD) for r in range(rows)])
+            return (row_word & bit) != 0
 
-        def swaps(origin: jax.Array) -> jax.Array:
-            met: Callable[[int], jax.Array] = lambda k: to_int32(  # noqa: E731
-                (paths[k, t] == cell) & (paths[k, t + 1] == origin)
-            )
-            return union([met(k) for k in range(K)]) != 0
+        def is_swap(origin: jax.Array) -> jax.Array:
+            swaps = [(paths[k, t] == cell) & (paths[k, t + 1] == origin) for k in range(K)]
+            return reduce_or([to_int32(swap) for swap in swaps]) != 0
 
         above = (in_layer(row - 1, word), cell - PITCH)
         below = (in_layer(row + 1, word), cell + PITCH)
-        beside = [(in_layer(row, word >> 1), cell - 1), (in_layer(row, word << 1), cell + 1)]
-        order = [below, *beside, above] if upwards else [above, *beside, below]
+        sides = [(in_layer(row, word >> 1), cell - 1), (in_layer(row, word << 1), cell + 1)]
+        origins = [below, *sides, above] if upwards else [above, *sides, below]
         predecessor = cell
-        for is_reachable, origin in reversed(order):
-            predecessor = jnp.where(is_reachable & ~swaps(origin), origin, predecessor)
+        for is_reachable, origin in reversed(origins):
+            predecessor = jnp.where(is_reachable & ~is_swap(origin), origin, predecessor)
         cell = jnp.where(t < end, predecessor, cell)
         paths[rank, t] = cell
         return cell

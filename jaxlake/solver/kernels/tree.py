@@ -1,4 +1,4 @@
-"""Search of constraint trees, for many queries in one launch."""
+"""Launch of the kernel that searches constraint trees (`tree_program`)."""
 
 from functools import partial
 from typing import Any
@@ -14,15 +14,17 @@ from jaxlake.solver.pairs.joint_search import Geometry, geometry, pack_cells
 from jaxlake.solver.trees.node import TreeAnswers, TreeQueries, empty_answers
 
 _MAX_ROWS = 16
+"""Largest number of rows of a board. Kernels for larger boards take minutes to compile."""
+
 _MAX_HORIZON = 512
-"""Limits on board rows and plan steps. Every 32 cells of a board take a register, and larger boards
-take minutes to compile; every step of a plan takes memory in every lane."""
+"""Longest plan in steps. Each step takes memory in every lane."""
 
 
 def select_backend(backend: Kernels | None, rows: int, horizon: int) -> Kernels | None:
-    """Return the kernel for boards with this many rows, or None; TPUs cannot gather by lane."""
-    small = rows <= _MAX_ROWS and horizon <= _MAX_HORIZON
-    return backend if backend is not Kernels.TPU and small else None
+    """Return the backend, or None if the kernel does not support it or the boards."""
+    # TPUs cannot gather by lane.
+    is_small = rows <= _MAX_ROWS and horizon <= _MAX_HORIZON
+    return backend if backend is not Kernels.TPU and is_small else None
 
 
 def search_trees(
@@ -35,9 +37,8 @@ def search_trees(
     split: jax.Array | int = 0,
     helpers: int = 1,
 ) -> TreeAnswers:
-    """Return the result of `trees.search.search_trees`, with `helpers` lanes per node."""
-    # Imported lazily because Pallas takes as long as all of JAX and is unused on CPUs.
-    from jax.experimental import pallas as pl
+    """Return the result of `trees.search.search_trees`, computed with `helpers` lanes per node."""
+    from jax.experimental import pallas as pl  # as slow to import as all of JAX
 
     from jaxlake.solver.kernels import tree_program
     from jaxlake.solver.kernels.tree_branch import memory_rows
@@ -52,56 +53,56 @@ def search_trees(
     order = order_active_first(queries.active)
     count = jnp.sum(queries.active, dtype=jnp.int32)
     numbers = jnp.stack([jnp.asarray(x, jnp.int32) for x in (count, team, split)])
-    tasks = [getattr(queries, name).astype(jnp.int32) for name in NUMBERS]
-    ends = [_flat(cells, board) for cells in (queries.starts, queries.goals)]
+    settings = [getattr(queries, name).astype(jnp.int32) for name in NUMBERS]
+    ends = [_flatten_cells(cells, board) for cells in (queries.starts, queries.goals)]
     bounds = [leaf.astype(jnp.int32) for leaf in (queries.solo_distances, queries.pair_costs)]
-    inputs = [_pack(queries.free, board), *ends, *bounds, queries.stairs, jnp.stack(tasks)]
+    inputs = [_pack_board(queries.free, board), *ends, *bounds, queries.stairs, jnp.stack(settings)]
     padding = -Q % LANES
     inputs = [jnp.pad(x[..., order], [*[(0, 0)] * (x.ndim - 1), (0, padding)]) for x in inputs]
 
     def whole(array: Any) -> tuple[Any, Any]:
         return array, pl.BlockSpec(array.shape, lambda i: (0,) * len(array.shape))
 
-    places = Q + padding + LANES
+    size = Q + padding + LANES
     outputs = [
-        jax.ShapeDtypeStruct((len(TreeAnswers._fields) - 1, places), jnp.int32),
-        jax.ShapeDtypeStruct((K, T + 1, places), jnp.int16),
+        jax.ShapeDtypeStruct((len(TreeAnswers._fields) - 1, size), jnp.int32),
+        jax.ShapeDtypeStruct((K, T + 1, size), jnp.int16),
     ]
-    words = [jnp.int32] * (len(memory) - 2) + [jnp.uint32] * 2
+    dtypes = [jnp.int32] * (len(memory) - 2) + [jnp.uint32] * 2
     results, paths = run_programs(
         partial(tree_program.search, board=board, helpers=helpers, barrier=backend is Kernels.GPU),
         backend,
         programs,
         list(map(whole, (numbers, *inputs))),
         list(map(whole, outputs)),
-        [((*rows, nodes), dtype) for rows, dtype in zip(memory, words, strict=True)],
+        [((*rows, nodes), dtype) for rows, dtype in zip(memory, dtypes, strict=True)],
     )
-    place, no_plans = jnp.argsort(order), empty_answers(queries, T)
-    solved, gave_up, bound, expansions = results[:, place]
+    inverse, blank = jnp.argsort(order), empty_answers(queries, T)
+    solved, gave_up, bound, expansions = results[:, inverse]
     solved = queries.active & (solved != 0)
     return TreeAnswers(
         solved=solved,
         gave_up=queries.active & (gave_up != 0),
-        bound=jnp.where(queries.active, bound.astype(jnp.int16), no_plans.bound),
+        bound=jnp.where(queries.active, bound.astype(jnp.int16), blank.bound),
         expansions=jnp.where(queries.active, expansions, 0),
-        paths=jnp.where(solved, _cells(paths[..., place], board), no_plans.paths),
+        paths=jnp.where(solved, _unflatten_cells(paths[..., inverse], board), blank.paths),
     )
 
 
-def _pack(free: jax.Array, board: Geometry) -> jax.Array:
-    """Pack words (R, B), one per row, into bits of all cells, uint32 (W, B)."""
+def _pack_board(free: jax.Array, board: Geometry) -> jax.Array:
+    """Convert bitboards, words (R, B), to sets in the cell numbering of `board`, uint32 (W, B)."""
     columns = np.arange(board.pitch, dtype=np.uint32)[:, None]
     cells = (free.astype(jnp.uint32)[:, None] >> columns) & 1 != 0
     return pack_cells(cells.reshape(board.cells, -1), board)
 
 
-def _flat(cells: jax.Array, board: Geometry) -> jax.Array:
-    """Return cell numbers in the numbering of a geometry; absent cells stay negative."""
+def _flatten_cells(cells: jax.Array, board: Geometry) -> jax.Array:
+    """Convert bitboard cells to the cell numbering of `board`. Absent agents are unchanged."""
     wide = cells.astype(jnp.int32)
     return jnp.where(wide < 0, wide, (wide >> ROW_SHIFT) * board.pitch + (wide & (PITCH - 1)))
 
 
-def _cells(flat: jax.Array, board: Geometry) -> jax.Array:
-    """Return cells of a geometry in the int16 numbering; absent agents are unchanged."""
-    cell = (flat // board.pitch << ROW_SHIFT) + flat % board.pitch
-    return jnp.where(flat < board.cells, cell, flat).astype(jnp.int16)
+def _unflatten_cells(cells: jax.Array, board: Geometry) -> jax.Array:
+    """Return the bitboard cells, int16, from which `_flatten_cells` made these."""
+    unflattened = (cells // board.pitch << ROW_SHIFT) + cells % board.pitch
+    return jnp.where(cells < board.cells, unflattened, cells).astype(jnp.int16)

@@ -8,16 +8,16 @@ import jax
 import jax.numpy as jnp
 
 from jaxlake.solver.kernels.lanes import (
-    Words,
+    CellSet,
     any_lane,
     intersect,
     intersects,
+    reduce_or,
     select,
     shift,
     single_cell,
     subtract,
     to_int32,
-    union,
     unite,
 )
 from jaxlake.solver.kernels.tree_branch import CLOSED, FIXED, MOVES, NOTES, Note
@@ -49,7 +49,7 @@ class Paths:
         self.none = [jnp.zeros_like(word) for word in task.free]
         # Agents with the same goal are in conflict as long as they rest.
         same = [to_int32((x == y) & (x >= 0)) for x, y in combinations(task.goals, 2)]
-        self.shared_goal = union(same) != 0
+        self.shared_goal = reduce_or(same) != 0
         self.still = select(task.waits, [~word for word in self.none])
 
     def earliest_arrival(self, route: Route, earliest: jax.Array, latest: jax.Array) -> jax.Array:
@@ -112,7 +112,7 @@ class Paths:
             cell = jnp.where(walking, previous, cell)
             before = self._places_before(places, bans, plain)
             places = [jnp.where(walking, x, y) for x, y in zip(before, places, strict=True)]
-            is_forced = ~(union(subtract(places, single_cell(cell, self.board.words))) != 0)
+            is_forced = ~(reduce_or(subtract(places, single_cell(cell, self.board.words))) != 0)
             entry = cell | jnp.where(is_forced, jnp.int32(FORCED), 0)
             put(self.memory.paths, (route.agent, t, self.node), entry, walking)
             return cell, tuple(places), others
@@ -213,12 +213,12 @@ class Paths:
     def _cell_at(self, agent: int, t: jax.Array) -> jax.Array:
         return self.helpers.read(self.memory.paths, agent, t) & CELL
 
-    def _cells(self, cells: tuple[jax.Array, ...]) -> Words:
+    def _cells(self, cells: tuple[jax.Array, ...]) -> CellSet:
         return unite(*(single_cell(cell, self.board.words) for cell in cells))
 
     def _edges(
         self, cells: tuple[jax.Array, ...], next_cells: tuple[jax.Array, ...]
-    ) -> tuple[Words, Words]:
+    ) -> tuple[CellSet, CellSet]:
         """Return the edges that others use, in rows and in columns, by left or upper cell."""
         across, along = [], []
         for cell, next_cell in zip(cells, next_cells, strict=True):
@@ -228,7 +228,7 @@ class Paths:
             along.append(select(length == self.board.pitch, lower))
         return unite(*across), unite(*along)
 
-    def _constraints(self, route: Route, t: jax.Array) -> tuple[Words, list[Words]]:
+    def _constraints(self, route: Route, t: jax.Array) -> tuple[CellSet, list[CellSet]]:
         """Return the cells that constraints close at t, and the moves to t + 1 by direction."""
 
         def read_note(state: Any) -> Any:
@@ -254,15 +254,15 @@ class Paths:
         )
         return list(closed), [list(ban) for ban in bans]
 
-    def _resting_goals(self, route: Route, t: jax.Array) -> Words:
+    def _resting_goals(self, route: Route, t: jax.Array) -> CellSet:
         """Return the goals of other agents that must rest there by time t."""
         rests = [(t >= limit) & (route.agent != k) for k, limit in enumerate(route.latest)]
 
-        def goals() -> Words:
+        def goals() -> CellSet:
             cells = [single_cell(goal, self.board.words) for goal in self.task.goals]
             return unite(*(select(rest, cell) for rest, cell in zip(rests, cells, strict=True)))
 
-        any_rests = union([to_int32(rest) for rest in rests]) != 0
+        any_rests = reduce_or([to_int32(rest) for rest in rests]) != 0
         return jax.lax.cond(any_lane(any_rests), goals, lambda: self.none)
 
     def stay_from(
@@ -310,7 +310,7 @@ class Paths:
         rounds = self.helpers.rounds(last)
         return self.helpers.max(jax.lax.fori_loop(0, rounds, update, jnp.zeros_like(goal)))
 
-    def _step(self, cells: Words, bans: list[Words]) -> Words:
+    def _step(self, cells: CellSet, bans: list[CellSet]) -> CellSet:
         """Return the cells reachable by a step or a wait, holes included."""
         right, left, down, up = bans
         pitch = self.board.pitch
@@ -322,7 +322,7 @@ class Paths:
             subtract(shift(cells, -pitch), up),
         )
 
-    def _places_before(self, places: Any, bans: list[Words], layer: Words) -> Words:
+    def _places_before(self, places: Any, bans: list[CellSet], layer: CellSet) -> CellSet:
         """Return the cells of a layer from which a step or a wait leads to any of the places."""
         right, left, down, up = bans
         backwards = self._step(list(places), [left, right, up, down])
@@ -333,9 +333,9 @@ class Paths:
         cell: jax.Array,
         others: tuple[jax.Array, ...],
         next_others: tuple[jax.Array, ...],
-        bans: list[Words],
-        plain: Words,
-        clean: Words,
+        bans: list[CellSet],
+        plain: CellSet,
+        clean: CellSet,
     ) -> jax.Array:
         """Return the preferred predecessor of `cell`.
 
@@ -353,7 +353,7 @@ class Paths:
             origin = cell + delta
             source = single_cell(origin, self.board.words)
             banned = intersects(ban, source if comes_from_lesser else place)
-            disturbed = union(
+            disturbed = reduce_or(
                 [
                     to_int32((now == origin) | ((now == cell) & (then == origin)))
                     for now, then in zip(others, next_others, strict=True)
@@ -367,7 +367,7 @@ class Paths:
             clean_way = jnp.where(spotless, origin, clean_way)
             has_polite |= to_int32(polite)
             has_clean |= to_int32(spotless)
-        occupied = union([to_int32(now == cell) for now in others])
+        occupied = reduce_or([to_int32(now == cell) for now in others])
         polite_wait = self.task.waits & intersects(plain, place) & (occupied == 0)
         clean_wait = polite_wait & intersects(clean, place)
         # Impossible ways hold the cell itself. The least preferred way comes first.

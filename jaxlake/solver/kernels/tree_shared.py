@@ -10,16 +10,16 @@ import jax
 import jax.numpy as jnp
 
 from jaxlake.solver.kernels.lanes import (
-    Words,
+    CellSet,
     any_lane,
     bit,
     intersect,
     intersects,
+    reduce_or,
     shift,
     single_cell,
     subtract,
     to_int32,
-    union,
     unite,
 )
 from jaxlake.solver.kernels.tree_memory import Route, put
@@ -95,7 +95,7 @@ class SharedPaths(Paths):
                 for w, word in enumerate(words):
                     put(self.memory.masks, (side, times, i, w, self.node), ~word)
 
-    def _masks(self, side: jax.Array | int, t: jax.Array) -> list[Words]:
+    def _masks(self, side: jax.Array | int, t: jax.Array) -> list[CellSet]:
         """Read the open cells and, by direction, the open moves at a time."""
         return [
             [self.memory.masks[side, t, i, w, self.node] for w in self.words]
@@ -123,7 +123,7 @@ class SharedPaths(Paths):
             cell = jnp.where(walking, cell + step, cell)
             before = intersect(self._move(list(places), [left, right, up, down]), layer)
             places = [jnp.where(walking, x, y) for x, y in zip(before, places, strict=True)]
-            is_forced = ~(union(subtract(places, single_cell(cell, self.board.words))) != 0)
+            is_forced = ~(reduce_or(subtract(places, single_cell(cell, self.board.words))) != 0)
             entry = cell | jnp.where(is_forced, jnp.int32(FORCED), 0)
             put(self.memory.paths, (route.agent, t, self.node), entry, walking)
             return cell, tuple(places)
@@ -132,7 +132,7 @@ class SharedPaths(Paths):
         # The entry of the last arrival is already written.
         jax.lax.fori_loop(1, last + 1, step_back, (route.goal, home))
 
-    def _move(self, cells: Words, moves: list[Words]) -> Words:
+    def _move(self, cells: CellSet, moves: list[CellSet]) -> CellSet:
         """Return the cells reachable by a step or a wait, as `_step`, from the open moves."""
         right, left, down, up = moves
         pitch = self.board.pitch

@@ -1,4 +1,4 @@
-"""Both optima of pairs of agents, as lower bounds for searches with more agents."""
+"""Lower bounds for boards with more than two agents, from exact solutions of their pairs."""
 
 from collections.abc import Sequence
 from functools import reduce
@@ -25,7 +25,7 @@ class PairOptima(NamedTuple):
     sum_of_costs: jax.Array  # int32 (B,), FAR if unknown
     makespan: jax.Array  # int32 (B,), FAR if unknown
     unsolvable: jax.Array  # bool (B,), proved
-    waitless: jax.Array  # bool (B,), a plan of that sum of costs exists in which no agent waits
+    waitless: jax.Array  # bool (B,), a plan with this sum of costs exists in which no agent waits
     #   before its last arrival; False if unknown
 
 
@@ -38,7 +38,7 @@ def pair_optima(
     horizon: int,
     widths: Widths,
 ) -> PairOptima:
-    """Return exact costs of the active pairs of agents, using `joint_search`.
+    """Solve the active pairs of agents by a joint search.
 
     The optima of inactive pairs, and of pairs with a makespan above `horizon`, are unknown.
 
@@ -46,8 +46,8 @@ def pair_optima(
         free: bool (F, N, N), cells that can be entered; pair i is on board i % F.
         starts: int8 (B, 2, 2), (row, column) of both agents.
         goals: int8 (B, 2, 2), likewise.
-        solo_distances: int16 (2, B), distances.
-        active: bool (B,).
+        solo_distances: int16 (2, B), distance of each agent alone.
+        active: bool (B,), pairs to solve.
         horizon: Longest plan in steps (static).
         widths: Number of pairs to process at once.
     """
@@ -62,41 +62,39 @@ def pair_optima(
     far = jnp.full(B, FAR, jnp.int32)
 
     def search(
-        boards: TwoAgentBoards, running: jax.Array, cost: jax.Array, waiting: jax.Array | bool
+        boards: TwoAgentBoards, running: jax.Array, cost: jax.Array, may_wait: jax.Array | bool
     ) -> JointOptima:
         if backend is None:
             return joint_search.joint_search(
-                boards, running, horizon, board, waitless_cost=cost, waiting=waiting
+                boards, running, horizon, board, waitless_cost=cost, may_wait=may_wait
             )[0]
-        waitless_cost = None if waiting else cost
+        waitless_cost = None if may_wait else cost
         return joint.search_costs(boards, running, horizon, board, backend, waitless_cost)
 
     shortest = jnp.max(pairs.solo_distances, axis=0)
 
-    def find_optima(optima: PairOptima, waiting: jax.Array | bool) -> tuple[PairOptima, None]:
-        """Find the optima. Without `waiting`, find whether plans without waits exist."""
+    def find_optima(optima: PairOptima, may_wait: jax.Array | bool) -> tuple[PairOptima, None]:
+        """Find the optima or, if `may_wait` is False, whether plans without waits exist."""
         solved, sum_of_costs = optima.makespan < FAR, optima.sum_of_costs
         undecided = joint_search.needs_waitless_search(pairs.solo_distances, solved, sum_of_costs)
-        searched = jnp.where(waiting, pairs.connected, undecided)
-        length = jnp.where(waiting, shortest, sum_of_costs)
+        searched = jnp.where(may_wait, pairs.connected, undecided)
+        length = jnp.where(may_wait, shortest, sum_of_costs)
 
         def solve_chunk(
             chunk: tuple[TwoAgentLanes, PairOptima, jax.Array], _: None
         ) -> tuple[PairOptima, None]:
-            lanes, before, searched = chunk
-            results = search(lanes.lay_out(free, board), searched, before.sum_of_costs, waiting)
-            first = PairOptima(
-                results.sum_of_costs, results.makespan, results.stuck, before.waitless
-            )
-            waitless_result = before._replace(waitless=results.sum_of_costs < FAR)
-            return jax.tree.map(lambda x, y: jnp.where(waiting, x, y), first, waitless_result), None
+            lanes, known, searched = chunk
+            new = search(lanes.lay_out(free, board), searched, known.sum_of_costs, may_wait)
+            optima = PairOptima(new.sum_of_costs, new.makespan, new.stuck, known.waitless)
+            waitless = known._replace(waitless=new.sum_of_costs < FAR)
+            return jax.tree.map(lambda x, y: jnp.where(may_wait, x, y), optima, waitless), None
 
         operands = (pairs, optima, searched)
         return map_chunks(solve_chunk, operands, searched, length, optima, width, None)[0], None
 
     false = jnp.zeros(B, bool)
     initial = PairOptima(far, far, false, false)
-    if backend is None:  # a single loop for both, so that it compiles once
+    if backend is None:  # in a loop, so that the search is compiled once
         optima, _ = jax.lax.scan(find_optima, initial, jnp.array([True, False]))
     else:
         optima, _ = find_optima(find_optima(initial, True)[0], False)
@@ -111,22 +109,22 @@ def pair_optima(
 
 
 class PairBounds(NamedTuple):
-    """Bounds that the pairs of agents prove."""
+    """Bounds from the pairs of agents."""
 
-    costs: jax.Array  # int16 (P, B), least costs of both; 0 where unknown
-    makespan: jax.Array  # int16 (B,), the largest of their least makespans
-    waitless: jax.Array  # bool (P, B), a plan of that cost without waits exists or may exist
-    blocked: jax.Array  # bool (B,), some pair has no plan at all
+    costs: jax.Array  # int16 (P, B), least sum of costs of each pair; 0 if unknown
+    makespan: jax.Array  # int16 (B,), the largest of the least makespans of the pairs
+    waitless: jax.Array  # bool (P, B), a plan with this cost and without waits may exist
+    unsolvable: jax.Array  # bool (B,), a pair has no plan
 
 
 def pair_bounds(
     batch: Instance, boards: PreparedBoards, active: jax.Array, horizon: int, widths: Widths
 ) -> PairBounds:
-    """Return the bounds from solving all pairs of agents of the active boards."""
+    """Solve all pairs of agents of the active boards, bool (B,), and return the bounds."""
     B, K = batch.agent_mask.shape
     i, j = (np.array(side) for side in zip(*agent_pairs(K), strict=True))
     P = len(i)
-    exist = (batch.agent_mask[:, i] & batch.agent_mask[:, j] & active[:, None]).T
+    exists = (batch.agent_mask[:, i] & batch.agent_mask[:, j] & active[:, None]).T
 
     def pair_values(leaf: jax.Array) -> jax.Array:
         return jnp.stack([leaf[i], leaf[j]]).reshape(2, P * B)
@@ -135,21 +133,23 @@ def pair_bounds(
         jnp.tile(boards.free, P),
         *map(pair_values, (boards.starts, boards.goals, boards.solo_distances)),
     )
-    settled = delay_free_pairs(pairs, exist.reshape(-1), horizon, widths).reshape(P, B)
-    searched = exist & ~settled
+    delay_free = delay_free_pairs(pairs, exists.reshape(-1), horizon, widths).reshape(P, B)
+    searched = exists & ~delay_free
     optima = pair_optima(
-        *_places(batch), pairs.solo_distances, searched.reshape(-1), horizon, widths
+        *_pair_positions(batch), pairs.solo_distances, searched.reshape(-1), horizon, widths
     )
     optima = jax.tree.map(lambda leaf: leaf.reshape(P, B), optima)
     solved = searched & (optima.makespan < FAR) & ~optima.unsolvable
     first, second = pairs.solo_distances.reshape(2, P, B)
-    cost = jnp.where(settled, first + second, jnp.where(solved, optima.sum_of_costs, 0))
-    makespan = jnp.where(settled, jnp.maximum(first, second), jnp.where(solved, optima.makespan, 0))
+    cost = jnp.where(delay_free, first + second, jnp.where(solved, optima.sum_of_costs, 0))
+    makespan = jnp.where(
+        delay_free, jnp.maximum(first, second), jnp.where(solved, optima.makespan, 0)
+    )
     return PairBounds(
         costs=cost.astype(jnp.int16),
         makespan=jnp.max(makespan, axis=0).astype(jnp.int16),
         waitless=optima.waitless | ~solved,
-        blocked=jnp.any(searched & optima.unsolvable, axis=0),
+        unsolvable=jnp.any(searched & optima.unsolvable, axis=0),
     )
 
 
@@ -158,18 +158,25 @@ def pair_staircases(
 ) -> jax.Array:
     """Return the staircases of interfering pairs, uint32 (2, P, B), and 0 for other pairs.
 
-    `costs`, int16 (P, B), are those in `PairBounds`; `active` is bool (B,).
+    Args:
+        batch: Leaves (B, ...).
+        boards: The same boards, prepared.
+        costs: int16 (P, B), see `PairBounds`.
+        active: bool (B,), boards to search.
+        widths: Number of pairs to process at once.
     """
     B, K = batch.agent_mask.shape
     i, j = (np.array(side) for side in zip(*agent_pairs(K), strict=True))
-    exist = (batch.agent_mask[:, i] & batch.agent_mask[:, j] & active[:, None]).T
-    searched = exist & (costs > boards.solo_distances[i] + boards.solo_distances[j])
+    exists = (batch.agent_mask[:, i] & batch.agent_mask[:, j] & active[:, None]).T
+    searched = exists & (costs > boards.solo_distances[i] + boards.solo_distances[j])
     solo_distances = jnp.stack([boards.solo_distances[i], boards.solo_distances[j]]).reshape(2, -1)
-    words = arrivals.staircases(*_places(batch), solo_distances, searched.reshape(-1), widths)
+    words = arrivals.staircases(
+        *_pair_positions(batch), solo_distances, searched.reshape(-1), widths
+    )
     return words.reshape(2, len(i), B)
 
 
-def _places(batch: Instance) -> tuple[jax.Array, jax.Array, jax.Array]:
+def _pair_positions(batch: Instance) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Return free cells, bool (B, N, N), and starts and goals by pair, int8 (P * B, 2, 2)."""
     i, j = (np.array(side) for side in zip(*agent_pairs(batch.agent_mask.shape[1]), strict=True))
 
@@ -181,7 +188,10 @@ def _places(batch: Instance) -> tuple[jax.Array, jax.Array, jax.Array]:
 
 
 def waitless_bounds(pairs: PairBounds, solo_distances: jax.Array) -> jax.Array:
-    """Return lower bounds on the cost of pairs without waits, int16 (P, B): even excesses."""
+    """Return lower bounds on the costs of pairs without waits, int16 (P, B).
+
+    Without waits, the excess of the cost over the distances is even.
+    """
     i, j = (np.array(side) for side in zip(*agent_pairs(solo_distances.shape[0]), strict=True))
     excess = pairs.costs - (solo_distances[i] + solo_distances[j])
     extra = jnp.where(excess % 2 == 1, 1, jnp.where(pairs.waitless | (excess == 0), 0, 2))
@@ -189,15 +199,16 @@ def waitless_bounds(pairs: PairBounds, solo_distances: jax.Array) -> jax.Array:
 
 
 def agent_pairs(agents: int) -> list[tuple[int, int]]:
-    """Return the pairs of agents in the order that arrays list them."""
+    """Return the pairs of agents, in the order of axes of size P."""
     return list(combinations(range(agents), 2))
 
 
 def matching_bound(costs: jax.Array, pair_costs: jax.Array) -> jax.Array:
-    """Return a lower bound on the sum of costs, int16 (B,), from the best matching into pairs.
+    """Return the lower bound on the sum of costs, int16 (B,), from the best matching into pairs.
 
-    `pair_costs`, int16 (P, B), bounds the two agents of a pair together; `costs`, int16 (K, B),
-    bounds each agent alone.
+    Args:
+        costs: int16 (K, B), lower bound on the cost of each agent.
+        pair_costs: int16 (P, B), lower bound on the cost of each pair.
     """
     gain = best_matching(pair_gains(list(costs), list(pair_costs)), len(costs))
     return jnp.sum(costs, axis=0, dtype=jnp.int16) + gain
@@ -206,14 +217,14 @@ def matching_bound(costs: jax.Array, pair_costs: jax.Array) -> jax.Array:
 def pair_gains(
     costs: Sequence[jax.Array], pair_costs: Sequence[jax.Array], stairs: Sequence[Stair] = ()
 ) -> list[jax.Array]:
-    """Return the cost of each pair beyond the costs of its two agents, from all known bounds."""
+    """Return by how much the bounds on each pair exceed the costs of its two agents."""
     pairs = agent_pairs(len(costs))
     gains = [jnp.maximum(pair_costs[p] - costs[i] - costs[j], 0) for p, (i, j) in enumerate(pairs)]
     return [jnp.maximum(gains[p], stair.gain) for p, stair in enumerate(stairs)] or gains
 
 
 def best_matching(gains: Sequence[jax.Array], agents: int) -> jax.Array:
-    """Return the largest total gain of one pair, or of two pairs without a common agent."""
+    """Return the largest total gain of disjoint pairs among up to five agents."""
     pairs = agent_pairs(agents)
     sums = [
         gains[p] + gains[q]
