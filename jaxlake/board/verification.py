@@ -97,6 +97,8 @@ def verify(
             f"agent_mask must have at most {_MAX_SLOTS} slots, because agent numbers are int8, "
             f"got {slots}"
         )
+    if isinstance(plan, list | tuple) and len(set(map(np.size, plan))) > 1:
+        raise ValueError("plan must have shape (T, K), got rows of different lengths")
     if len(np.shape(plan)) != 2 or np.shape(plan)[1] != slots:
         raise ValueError(
             f"plan must have shape (T, {slots}), got {np.shape(plan)}; it has one row per step and "

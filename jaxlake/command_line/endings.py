@@ -55,7 +55,7 @@ def get_ending(error: BaseException, arguments: Sequence[str] | None = None) -> 
         command = next((argument for argument in arguments if argument in commands), "")
         message = (
             f"`jaxlake {command}` needs the package {package!r}, which isn't installed: "
-            f"{install_command(package)}"
+            f"{install_command(package, for_training=command in LOOP_COMMANDS)}"
         )
     elif isinstance(error, OSError):
         if error.errno in _DISK_FULL and error.filename is None:

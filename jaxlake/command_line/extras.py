@@ -26,14 +26,21 @@ def get_requirements() -> dict[str, dict[str, str]]:
     return bounds
 
 
-def install_command(package: str) -> str:
-    """Return the command that installs a missing package, through an extra of jaxlake if any."""
+def install_command(package: str, *, for_training: bool = False) -> str:
+    """Return the command that installs a missing package, through an extra of jaxlake if any.
+
+    Args:
+        package: The import name.
+        for_training: Whether to prefer the extra `train` to `sweeps`.
+    """
     distribution = distribution_of(package)
     extras = [
         extra for extra, names in get_requirements().items() if distribution in names and extra
     ]
     if extras:
-        return " or ".join(f"pip install 'jaxlake[{extra}]'" for extra in extras)
+        preferred = "train" if for_training else "sweeps"
+        extra = preferred if preferred in extras else extras[0]
+        return f"pip install 'jaxlake[{extra}]' (in a clone: '.[{extra}]')"
     return f"pip install {distribution}"
 
 

@@ -171,7 +171,7 @@ def read_manifest(directory: str | AnyPath) -> Manifest:
     if isinstance(path, Path):
         require_plain_files(path.parent)
     if not path.exists():
-        raise DatasetError(f"{path}: is missing, so the folder is not a set of boards")
+        raise DatasetError(f"{path.parent}: must be the folder of a set, but {MANIFEST} is missing")
     try:
         value = load_json(read_text(path))
     except ValueError as error:

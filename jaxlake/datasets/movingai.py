@@ -149,7 +149,7 @@ def instance_from_scenarios(
     if side > MAX_SIZE:
         limit = f"{MAX_SIZE}x{MAX_SIZE}"
         raise DatasetError(f"the map must have at most {limit} cells, got {height}x{width}")
-    for agent, row in enumerate(scenarios[:num_agents]):
+    for row in scenarios[:num_agents]:
         if row.map_shape != (height, width):
             raise DatasetError(
                 f"{row.origin}: for a map of {row.map_shape[0]}x{row.map_shape[1]} cells, "
@@ -157,8 +157,8 @@ def instance_from_scenarios(
             )
         for role, (r, c) in (("start", row.start), ("goal", row.goal)):
             if not (r < height and c < width and passable[r, c]):
-                name = f"the {role} of agent {agent}"
-                raise DatasetError(f"{row.origin}: {name}, ({r}, {c}), is not passable")
+                place = f"x = {c}, y = {r}"
+                raise DatasetError(f"{row.origin}: the {role} {place} must be a passable cell")
     holes = np.ones((side, side), bool)
     holes[:height, :width] = ~passable
     tasks = scenarios[:num_agents]

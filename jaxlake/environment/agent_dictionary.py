@@ -1,5 +1,6 @@
 """Multi-agent interface with dictionaries keyed by agent name."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -117,6 +118,9 @@ class AgentDictionaryLake:
         return info
 
     def _stack_actions(self, actions: ByAgent) -> jax.Array:
+        if not isinstance(actions, Mapping) or not actions.keys() >= set(self.agents):
+            names = ", ".join(self.agents)
+            raise ValueError(f"actions must be a dictionary with {names}, got {actions!r:.100}")
         return jnp.stack([_scalar_action(agent, actions[agent]) for agent in self.agents])
 
     def _by_agent(self, rows: jax.Array) -> ByAgent:

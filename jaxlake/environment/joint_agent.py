@@ -151,6 +151,8 @@ def _step_jointly(
     action: Any,
     params: EnvParams,
 ) -> tuple[Any, ...]:
+    if not isinstance(state, EnvState):
+        raise TypeError("state must be an EnvState, as reset and step return")
     actions = split_joint_action(action, state.positions.shape[-2])
     observation, state, reward, *rest = getattr(environment, method)(
         to_typed_key(key), state, actions, params

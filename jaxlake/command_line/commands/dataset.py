@@ -204,7 +204,7 @@ def _benchmark(args: argparse.Namespace) -> int:
 
 def _info(args: argparse.Namespace) -> int:
     if not (path := args.directory / "manifest.json").exists():
-        raise UserError(f"{path}: is missing, so the folder is not a set of boards")
+        raise UserError(f"{path.parent}: must be the folder of a set, but {path.name} is missing")
     from jaxlake.datasets import DatasetError, read_parts
 
     with user_errors(DatasetError):

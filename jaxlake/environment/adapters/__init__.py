@@ -5,6 +5,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
+from jaxlake.environment.lake_environment import LakeEnvironment
 from jaxlake.environment.observations import Flat, FlatAgents
 from jaxlake.environment.registry import make
 from jaxlake.errors import did_you_mean
@@ -40,9 +41,13 @@ def adapt(interface: str, environment: Any, params: Any, **options: Any) -> Any:
         The adapted environment.
 
     Raises:
+        TypeError: `environment` is not a `LakeEnvironment`.
         ValueError: the interface is unknown.
         ImportError: the library is not installed; the message names the extra to install.
     """
+    if not isinstance(environment, LakeEnvironment):
+        given = type(environment).__name__
+        raise TypeError(f"environment must be a LakeEnvironment, got {given}")
     return _adapter(interface)[0](environment, params, **options)
 
 

@@ -61,8 +61,11 @@ class GymnasiumLake(gymnasium.Env[np.ndarray, np.int64]):
 
         Raises:
             ValueError: the action is not in `action_space`.
+            ResetNeeded: there is no episode, or it has ended.
         """
         state = self._current_state()
+        if state.terminated or state.truncated:
+            raise gymnasium.error.ResetNeeded("reset() must be called after the end of an episode")
         if not self.lake.action_space().contains(action):
             last_action = self.lake.num_actions - 1
             raise ValueError(f"action must be an integer from 0 to {last_action}, got {action!r}")

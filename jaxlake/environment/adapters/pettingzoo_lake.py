@@ -1,5 +1,6 @@
 """PettingZoo adapter, for the parallel interface."""
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import jax
@@ -91,6 +92,7 @@ class ParallelLake(ParallelEnv):
         After the end of the episode all five dictionaries are empty.
 
         Raises:
+            TypeError: `actions` is not a dictionary.
             ValueError: an agent's action is missing or invalid.
             ResetNeeded: `reset` has not been called.
         """
@@ -98,6 +100,8 @@ class ParallelLake(ParallelEnv):
             raise ResetNeeded("reset() must be called before step()")
         if not self.agents:
             return {}, {}, {}, {}, {}
+        if not isinstance(actions, Mapping):
+            raise TypeError(f"actions must be a dictionary by agent, got {actions!r:.100}")
         checked_actions = {
             agent: self._check_action(agent, actions.get(agent)) for agent in self.agents
         }

@@ -186,6 +186,7 @@ def test_verify_needs_only_board_and_plan():
 
 
 REFUSED = {
+    "ragged": ([[4, 4], [1]], ValueError, r"plan must have shape \(T, K\), got rows of"),
     "one axis": (np.zeros(2, np.int8), ValueError, r"plan must have shape \(T, 2\), got "),
     "three slots": (
         np.zeros((2, 3), np.int8),

@@ -102,8 +102,8 @@ def test_invalid_file_error_names_line_and_field(tmp_path, old, new, said):
     ("rows", "agents", "said"),
     [
         ([(0, 0, 2, 1)], 2, r"num_agents must be in \[1, 1\], got 2"),
-        ([(0, 0, 2, 0)], 1, r"a.scen:2: the goal of agent 0, \(0, 2\), is not passable"),
-        ([(0, 0, 0, 3)], 1, r"a.scen:2: the goal of agent 0, \(3, 0\), is not passable"),
+        ([(0, 0, 2, 0)], 1, r"a.scen:2: the goal x = 2, y = 0 must be a passable cell"),
+        ([(0, 0, 0, 3)], 1, r"a.scen:2: the goal x = 0, y = 3 must be a passable cell"),
         (
             [(0, 0, 2, 1), (0, 0, 0, 1)],
             2,

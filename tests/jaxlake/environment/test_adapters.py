@@ -246,12 +246,23 @@ def test_gymnasium_lake_rejects_invalid_joint_actions(action):
         lake.step(action)
 
 
+def test_gymnasium_lake_needs_a_reset_after_the_end():
+    lake = _lake("gymnasium")
+    lake.reset(seed=0)
+    while not any(lake.step(1)[2:4]):
+        pass
+    with pytest.raises(gymnasium.error.ResetNeeded, match="after the end of an episode"):
+        lake.step(1)
+
+
 def test_parallel_lake_rejects_invalid_actions_by_agent():
     lake = _lake("pettingzoo")
     lake.reset(seed=0)
     for actions in ({"agent_0": 0}, {"agent_0": 0, "agent_1": 5}, {"agent_0": 0, "agent_1": 1.5}):
         with pytest.raises(ValueError, match=r"actions\['agent_1'\] must be an integer"):
             lake.step(actions)
+    with pytest.raises(TypeError, match="actions must be a dictionary by agent, got"):
+        lake.step([0, 0])
 
 
 def test_unsupported_interface_options_are_named():
@@ -260,3 +271,18 @@ def test_unsupported_interface_options_are_named():
     for interface in ("gymnax", "gymnasium"):
         with pytest.raises(ValueError, match=r"space must be .* got Tree.*Flat\(\) has a Box"):
             adapt(interface, LakeEnvironment(), PARAMS)
+    with pytest.raises(TypeError, match="environment must be a LakeEnvironment, got EnvParams"):
+        adapt("pettingzoo", PARAMS, LakeEnvironment())
+
+
+def test_swapped_arguments_are_rejected():
+    key = jax.random.key(0)
+    lake = _lake("gymnax")
+    _, state = lake.reset(key)
+    with pytest.raises(TypeError, match="state must be an EnvState, as reset"):
+        lake.step(key, 0, state)
+    lake = _lake("jaxmarl")
+    _, state = lake.reset(key)
+    for actions in (np.zeros(2, int), {"agent_0": 0}):
+        with pytest.raises(ValueError, match="dictionary with agent_0, agent_1, got"):
+            lake.step(key, state, actions)
