@@ -1,4 +1,4 @@
-"""Errors that the user can correct."""
+"""Errors that the user can correct, and text for their messages."""
 
 import reprlib
 from collections.abc import Iterable

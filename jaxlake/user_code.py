@@ -1,4 +1,4 @@
-"""Import of user-defined classes and functions that configurations name `package.module:NAME`.
+"""Import of user-defined classes and functions by names of the form `package.module:NAME`.
 
 Importing a module executes it. Commands that only read a run import code within
 `restrict_imports_to`, so that a downloaded run cannot execute arbitrary code.
@@ -63,7 +63,7 @@ def import_code(name: str, allowed: str) -> Any:
             "module executes it"
         )
     module_name, attribute = name.split(":")
-    if (folder := str(Path.cwd())) not in sys.path:  # console scripts do not search it
+    if (folder := str(Path.cwd())) not in sys.path:  # the path of console scripts lacks it
         sys.path.append(folder)
     try:
         module = importlib.import_module(module_name)
@@ -72,12 +72,12 @@ def import_code(name: str, allowed: str) -> Any:
         raise ValueError(
             f"the module of {name} can't be imported ({reason:.300}); allowed are {allowed}"
         ) from error
-    code = getattr(module, attribute, None)
-    if code is None:
+    imported = getattr(module, attribute, None)
+    if imported is None:
         suggestion = did_you_mean(attribute, dir(module))
         raise ValueError(f"module {module_name} has no attribute {attribute}{suggestion}")
     imported_files[name] = str(getattr(module, "__file__", None) or "built into Python")
-    return code
+    return imported
 
 
 def import_function(name: str, allowed: str) -> Callable[..., Any]:

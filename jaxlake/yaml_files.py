@@ -1,4 +1,4 @@
-"""Reader for YAML files and `key.sub=value` overrides; requires PyYAML."""
+"""Reader of YAML files and of overrides `key.sub=value`; requires PyYAML."""
 
 import itertools
 import re
@@ -44,8 +44,8 @@ def apply_override(override: str, tree: dict[Any, Any]) -> None:
         value = parse_yaml(text)
     except ValueError as error:
         raise UserError(f"--set {override!r:.200}: the value is not YAML") from error
-    # As in YAML, parts of digits are numbers. More than 18 digits remain text.
-    *parents, leaf = (
+    # As in YAML, keys of up to 18 digits are integers.
+    *parents, last_key = (
         int(part) if re.fullmatch("[0-9]{1,18}", part) else part for part in key.split(".")
     )
     for part in parents:
@@ -53,7 +53,7 @@ def apply_override(override: str, tree: dict[Any, Any]) -> None:
         if not isinstance(child, dict):
             raise UserError(f"--set {override!r:.200}: {part!r} holds {child!r:.99}, not a mapping")
         tree = child
-    tree[leaf] = value
+    tree[last_key] = value
 
 
 _MAX_VALUES = 1_000_000
@@ -98,7 +98,7 @@ class _StrictLoader(yaml.SafeLoader):
 def _expanded_size(node: yaml.Node, sizes: dict[int, int]) -> int:
     """Return the number of values in a node with all aliases expanded."""
     if id(node) not in sizes:
-        sizes[id(node)] = _MAX_VALUES + 1  # counts if an alias below refers to this node
+        sizes[id(node)] = _MAX_VALUES + 1  # read only if an alias in the node refers to the node
         children = [] if isinstance(node, yaml.ScalarNode) else node.value
         if isinstance(node, yaml.MappingNode):
             children = itertools.chain.from_iterable(children)

@@ -1,7 +1,7 @@
 """Single-agent distances on a grid.
 
-All cells take the minimum over their neighbours plus 1 until nothing changes. This needs only
-shifts and minima, which vectorise over cells and boards.
+Each iteration sets every cell to at most the minimum over its neighbours plus 1, until nothing
+changes. This needs only shifts and minima, which vectorise over cells and boards.
 """
 
 from collections.abc import Callable

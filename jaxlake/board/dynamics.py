@@ -63,7 +63,7 @@ class Step:
     off_board: jax.Array  # bool (K,), the agent tried to leave the board
     hole: jax.Array  # bool (K,), the agent moved onto a hole
     vertex_conflict: jax.Array  # bool (K,), another agent ends the step in the same cell
-    swapping_conflict: jax.Array  # bool (K,), the agent changed places with another
+    swapping_conflict: jax.Array  # bool (K,), the agent swapped cells with another
 
 
 def step(instance: Instance, positions: jax.Array, actions: jax.Array) -> Step:
@@ -86,7 +86,7 @@ def step(instance: Instance, positions: jax.Array, actions: jax.Array) -> Step:
         ValueError: `instance` is a batch, or the shapes of its leaves do not fit together.
     """
     check_unbatched(instance, "step")
-    # Comparisons of one number per cell vectorise, also under vmap.
+    # Cells are compared as single numbers, which vectorises well, also under vmap.
     rows, columns = positions[:, 0], positions[:, 1]
     to_row, to_column, on_board = target_cells(
         rows, columns, actions, instance.size.astype(jnp.int8)
@@ -99,13 +99,13 @@ def step(instance: Instance, positions: jax.Array, actions: jax.Array) -> Step:
     cells = rows.astype(jnp.int16) * 128 + columns
     targets = to_row.astype(jnp.int16) * 128 + to_column
     same_target = targets[:, None] == targets[None, :]
-    takes_place = targets[:, None] == cells[None, :]
+    enters_cell = targets[:, None] == cells[None, :]
     return Step(
         positions=jnp.stack([to_row, to_column], axis=-1),
         off_board=mask & ~on_board,
         hole=mask & on_board & on_hole,
         vertex_conflict=any_of(pairs & same_target),
-        swapping_conflict=any_of(pairs & takes_place & takes_place.T),
+        swapping_conflict=any_of(pairs & enters_cell & enters_cell.T),
     )
 
 
@@ -120,7 +120,7 @@ def target_cells(
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Return the target row and column of each action, and whether the cell is on the board.
 
-    Selects replace table look-ups because they vectorise.
+    Comparisons and selects are used because they vectorise, unlike table look-ups.
     """
     down = (action == Action.DOWN).astype(jnp.int8) - (action == Action.UP).astype(jnp.int8)
     right = (action == Action.RIGHT).astype(jnp.int8) - (action == Action.LEFT).astype(jnp.int8)
@@ -209,7 +209,7 @@ def step_batch(
         off_board.append(exists & ~inside)
         hole.append(exists & inside & is_hole(to_row, to_column))
 
-    # One number per cell is compared faster than a pair.
+    # Cells are compared as single numbers, which is faster than comparing rows and columns.
     cells = [r.astype(jnp.int16) * 128 + c for r, c in zip(rows, columns, strict=True)]
     targets = [r.astype(jnp.int16) * 128 + c for r, c in zip(to_rows, to_columns, strict=True)]
     vertex, swapping, _ = pair_conflicts(cells, targets, mask)

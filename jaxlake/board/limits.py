@@ -1,4 +1,4 @@
-"""Limits of boards, and checks against them that do not import JAX."""
+"""Limits of boards, and checks against them. This module does not import JAX."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ MIN_AGENTS, MAX_AGENTS = 1, 5
 """Smallest and largest number of agents of a generated board; `jaxlake.solve` is exact for them."""
 
 ROUNDING_TOLERANCE = np.float32(1e-4)
-"""Tolerance: a number of holes this little below an integer counts as that integer."""
+"""A product of hole ratio and cells that is this close below an integer counts as the integer."""
 
 
 def holes_on_board(size: int, hole_ratio: float) -> int:
@@ -72,9 +72,9 @@ def validate_mixture(
         ),
     }
     _check_shapes({name: values.shape for name, values in fields.items()})
-    waits_alone = (fields["num_agents"] == 1) & (fields["wait_ratio"] > 0)
-    if waits_alone.any():
-        ratio = np.broadcast_to(fields["wait_ratio"], waits_alone.shape)[waits_alone][0]
+    invalid = (fields["num_agents"] == 1) & (fields["wait_ratio"] > 0)
+    if invalid.any():
+        ratio = np.broadcast_to(fields["wait_ratio"], invalid.shape)[invalid][0]
         raise ValueError(
             f"wait_ratio must be 0 for one agent, which never needs to wait, got {ratio:g}"
         )
@@ -90,13 +90,13 @@ def _check_shapes(shapes: dict[str, tuple[int, ...]]) -> None:
         for name, (length,) in shapes.items():
             if length not in (1, S):
                 raise ValueError(f"{name} must have 1 or {S} values, got {length}")
-    common: tuple[int, ...] = ()
+    common_shape: tuple[int, ...] = ()
     for name, shape in shapes.items():
         try:
-            common = np.broadcast_shapes(common, shape)
+            common_shape = np.broadcast_shapes(common_shape, shape)
         except ValueError:
             raise ValueError(
-                f"{name} must have a shape that broadcasts with {common}, the shape of the other "
+                f"{name} must have a shape that broadcasts with {common_shape}, that of the other "
                 f"fields, got {shape}"
             ) from None
 

@@ -1,4 +1,4 @@
-"""Verification of plans against the rules and the optimum."""
+"""Verification of plans: their first failure, their costs, and a comparison with the optimum."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -208,8 +208,7 @@ def _execute_plans(instances: Instance, plans: jax.Array, lengths: jax.Array) ->
     goals = jnp.asarray(instances.goals, jnp.int8).transpose(2, 1, 0)
     mask = list(jnp.asarray(instances.agent_mask).T)
     side = jnp.asarray(instances.size).astype(jnp.int8)
-    is_hole = _hole_lookup(jnp.asarray(instances.holes))
-    last = jnp.max(lengths, initial=0)
+    is_hole = _make_hole_lookup(jnp.asarray(instances.holes))
     State = tuple[jax.Array, _Execution]
 
     def at_goals(rows: Sequence[jax.Array], columns: Sequence[jax.Array]) -> list[jax.Array]:
@@ -221,20 +220,20 @@ def _execute_plans(instances: Instance, plans: jax.Array, lengths: jax.Array) ->
         actions = jax.lax.dynamic_index_in_dim(steps, time, keepdims=False)
         step = step_batch(rows, columns, list(actions), side=side, mask=mask, is_hole=is_hole)
         flags = [*step.off_board, *step.hole, *step.vertex_conflict, *step.swapping_conflict]
-        lowest = no_flag = jnp.int16(len(flags))
+        first_flag = no_flag = jnp.int16(len(flags))
         for index in reversed(range(len(flags))):
-            lowest = jnp.where(flags[index], jnp.int16(index), lowest)
+            first_flag = jnp.where(flags[index], jnp.int16(index), first_flag)
         active = time < lengths
-        is_first = active & (execution.first_failure == _NO_FAILURE) & (lowest < no_flag)
-        number = time * len(flags) + lowest.astype(jnp.int32)
-        first_failure = jnp.where(is_first, number, execution.first_failure)
-        # Derived from the stored `first_failure`: XLA would recompute all flags.
-        intact = active & (first_failure == _NO_FAILURE)
-        before, after = at_goals(rows, columns), at_goals(step.rows, step.columns)
+        is_first = active & (execution.first_failure == _NO_FAILURE) & (first_flag < no_flag)
+        failure_number = time * len(flags) + first_flag.astype(jnp.int32)
+        first_failure = jnp.where(is_first, failure_number, execution.first_failure)
+        # Use the stored `first_failure`, because XLA would recompute all flags otherwise.
+        is_valid = active & (first_failure == _NO_FAILURE)
+        was_at_goal, is_at_goal = at_goals(rows, columns), at_goals(step.rows, step.columns)
         last_arrival = [
-            jnp.where(active & ~before[k], time + 1, execution.last_arrival[k]) for k in agents
+            jnp.where(active & ~was_at_goal[k], time + 1, execution.last_arrival[k]) for k in agents
         ]
-        at_goal = [jnp.where(intact, after[k], execution.at_goal[k]) for k in agents]
+        at_goal = [jnp.where(is_valid, is_at_goal[k], execution.at_goal[k]) for k in agents]
         positions = jnp.stack([jnp.stack(step.rows), jnp.stack(step.columns)])
         return positions, _Execution(first_failure, jnp.stack(last_arrival), jnp.stack(at_goal))
 
@@ -245,28 +244,28 @@ def _execute_plans(instances: Instance, plans: jax.Array, lengths: jax.Array) ->
     )
 
     def advance_several(number: jax.Array, state: State) -> State:
-        begin = number * _STEPS_PER_TEST
+        first = number * _STEPS_PER_TEST
         return jax.lax.fori_loop(
-            0, _STEPS_PER_TEST, lambda i, state: advance(begin + i, state), state
+            0, _STEPS_PER_TEST, lambda i, state: advance(first + i, state), state
         )
 
-    rounds = -(-last // _STEPS_PER_TEST)
-    execution = jax.lax.fori_loop(0, rounds, advance_several, (starts, initial))[1]
+    num_iterations = -(-jnp.max(lengths, initial=0) // _STEPS_PER_TEST)
+    execution = jax.lax.fori_loop(0, num_iterations, advance_several, (starts, initial))[1]
     return execution._replace(last_arrival=execution.last_arrival.T, at_goal=execution.at_goal.T)
 
 
-def _hole_lookup(holes: jax.Array) -> Callable[[jax.Array, jax.Array], jax.Array]:
-    """Return a function that looks up rows and columns, int8 (B,), in boards bool (B, N, N)."""
+def _make_hole_lookup(holes: jax.Array) -> Callable[[jax.Array, jax.Array], jax.Array]:
+    """Return a function of rows and columns, int8 (B,), that looks them up in bool (B, N, N)."""
     B, N = holes.shape[:2]
     if N > 32:
         return lambda row, column: holes[jnp.arange(B), row, column]
     # One bit mask per row, selected by comparisons: a gather would process boards one by one.
-    word, masks = word_type(N), pack_rows(holes)
+    dtype, row_masks = word_type(N), pack_rows(holes)
 
     def is_hole(row: jax.Array, column: jax.Array) -> jax.Array:
-        mask, row = jnp.zeros_like(masks[0]), row.astype(word)
-        for number in range(N):
-            mask = jnp.where(row == number, masks[number], mask)
-        return (mask >> column.astype(word)) & 1 != 0
+        mask, row = jnp.zeros_like(row_masks[0]), row.astype(dtype)
+        for index in range(N):
+            mask = jnp.where(row == index, row_masks[index], mask)
+        return (mask >> column.astype(dtype)) & 1 != 0
 
     return is_hole

@@ -43,8 +43,8 @@ class AgentDictionaryLake:
                 f"the space of observation must be a Box of shape ({self.num_agents}, ...), as for "
                 f"FlatAgents(), got {environment.observation}"
             )
-        row = Box(space.low, space.high, space.shape[1:], space.dtype)
-        self.observation_spaces: dict[str, Any] = dict.fromkeys(self.agents, row)
+        agent_space = Box(space.low, space.high, space.shape[1:], space.dtype)
+        self.observation_spaces: dict[str, Any] = dict.fromkeys(self.agents, agent_space)
         self.action_spaces: dict[str, Any] = dict.fromkeys(self.agents, Discrete(NUM_ACTIONS))
 
     @property
@@ -77,10 +77,10 @@ class AgentDictionaryLake:
         done = terminated | truncated
         if reset_state is not None:
             next_state = jax.tree.map(
-                lambda fresh, current: jnp.where(done, fresh, current), reset_state, next_state
+                lambda new, current: jnp.where(done, new, current), reset_state, next_state
             )
             observation = self.environment.observe(next_state, self.params)
-        return self._step_result(observation, next_state, reward, done, info)
+        return self._split_by_agent(observation, next_state, reward, done, info)
 
     def step_env(
         self, key: jax.Array, state: EnvState, actions: ByAgent
@@ -93,7 +93,7 @@ class AgentDictionaryLake:
             key, state, self._stack_actions(actions), self.params
         )
         info = {**info, "terminated": terminated, "truncated": state.truncated}
-        return self._step_result(observation, state, reward, terminated | state.truncated, info)
+        return self._split_by_agent(observation, state, reward, terminated | state.truncated, info)
 
     def get_obs(self, state: EnvState) -> ByAgent:
         """Return the observations of a state, by agent."""
@@ -126,7 +126,7 @@ class AgentDictionaryLake:
     def _by_agent(self, rows: jax.Array) -> ByAgent:
         return {agent: rows[k] for k, agent in enumerate(self.agents)}
 
-    def _step_result(
+    def _split_by_agent(
         self,
         observation: jax.Array,
         state: EnvState,

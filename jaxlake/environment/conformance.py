@@ -10,9 +10,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-ENVIRONMENTS = 8
-STEPS = 12
-TIME_LIMIT = 5
+_NUM_ENVIRONMENTS = 8
+_NUM_STEPS = 12
+_TIME_LIMIT = 5
 
 _REQUIREMENTS = {
     "observation-space": "every observation must lie in observation_space",
@@ -40,8 +40,8 @@ def check_environment(environment: Any, params: Any, *, key: jax.Array | None = 
 
     Use it to test your own wrappers, observations and rewards. It also works for other
     environments with `reset`, `step`, `step_env`, `observe`, `action_space` and
-    `observation_space`, a state with `time`, and parameters with `max_steps`. Random dynamics are
-    allowed if they depend only on the key of `step_env`, and `step` passes its own key to it.
+    `observation_space`, a state with `time`, and parameters with `max_steps`. Dynamics may be
+    random if they only depend on the key of `step_env`, which must be the key passed to `step`.
 
     Args:
         environment: the environment; `observe` takes (state, params), or, as in gymnax,
@@ -58,7 +58,7 @@ def check_environment(environment: Any, params: Any, *, key: jax.Array | None = 
             observation, final-observation, absorption (see `_REQUIREMENTS`).
     """
     key = jax.random.key(0) if key is None else key
-    params = _with_time_limit(params, TIME_LIMIT)
+    params = _with_time_limit(params, _TIME_LIMIT)
     _check_structure(environment, params, key)
 
     traces = 0
@@ -67,17 +67,17 @@ def check_environment(environment: Any, params: Any, *, key: jax.Array | None = 
         nonlocal traces
         traces += 1
         play = jax.vmap(partial(_roll_out, environment), (0, 0, None))
-        return play(jax.random.split(key, ENVIRONMENTS), waits, params)
+        return play(jax.random.split(key, _NUM_ENVIRONMENTS), waits, params)
 
-    # Compare in NumPy: JAX would compile every single operation.
+    # Compare in NumPy, because JAX would compile every operation.
     play_jitted = _jit_unoptimised(play_all)
-    waits = np.arange(ENVIRONMENTS) % 2 == 1
+    waits = np.arange(_NUM_ENVIRONMENTS) % 2 == 1
     rollout = jax.device_get(play_jitted(key, waits, params))
     repeated = jax.device_get(play_jitted(key, waits, params))
     other_params = jax.tree.map(
         lambda leaf: np.roll(leaf, 1, axis=0) if np.ndim(leaf) else leaf, jax.device_get(params)
     )
-    play_jitted(jax.random.fold_in(key, 1), ~waits, _with_time_limit(other_params, TIME_LIMIT + 1))
+    play_jitted(jax.random.fold_in(key, 1), ~waits, _with_time_limit(other_params, _TIME_LIMIT + 1))
     _require(traces == 1, "retrace", f"equal shapes must share one trace, got {traces} traces")
     is_deterministic = _equal(rollout, repeated)
     _require(is_deterministic, "determinism", "equal keys and params must give equal episodes")
@@ -115,7 +115,7 @@ def _check_structure(environment: Any, params: Any, key: jax.Array) -> None:
 
 
 def _roll_out(environment: Any, key: jax.Array, waits: jax.Array, params: Any) -> dict[str, Any]:
-    """Record STEPS steps of one environment; leaves of `steps` are (STEPS, ...)."""
+    """Record the steps of one environment; leaves of `steps` are (_NUM_STEPS, ...)."""
     action_space = environment.action_space(params)
     observation_space = environment.observation_space(params)
     key, key_reset = jax.random.split(key)
@@ -138,13 +138,13 @@ def _roll_out(environment: Any, key: jax.Array, waits: jax.Array, params: Any) -
             "result": (*result[:5], final),
         }
 
-    _, steps = jax.lax.scan(advance, start, jax.random.split(key, STEPS))
+    _, steps = jax.lax.scan(advance, start, jax.random.split(key, _NUM_STEPS))
     first_valid = observation_space.contains(observation)
     return {"steps": steps, "start": start, "first": observation, "first_valid": first_valid}
 
 
 def _check_rollout(environment: Any, params: Any, rollout: dict[str, Any]) -> None:
-    """Compare every step with `step_env`; leaves (ENVIRONMENTS, STEPS, ...)."""
+    """Compare every step with `step_env`; leaves (_NUM_ENVIRONMENTS, _NUM_STEPS, ...)."""
     steps = rollout["steps"]
     observation, after, _, terminated, truncated, final = steps["result"]
     observe = _observer(environment)
@@ -196,7 +196,7 @@ def _observer(environment: Any) -> Callable[..., Any]:
 
 
 def _jit_unoptimised(function: Callable[..., Any]) -> Callable[..., Any]:
-    # Compilation dominates: these programs run a few times on a few boards.
+    # These programs run only a few times, so compilation takes most of the time.
     return jax.jit(function, compiler_options={"xla_backend_optimization_level": 0})
 
 

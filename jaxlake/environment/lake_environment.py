@@ -123,7 +123,7 @@ class LakeEnvironment:
             (observation, state, reward, terminated, info). `state.truncated` is True if the time
             limit is reached. `info` holds
             `failure`: int8 (), a `jaxlake.Failure`, the first rule that the given actions break,
-                even if the conflict policy blocks the move; NONE if none;
+                even if the conflict policy blocks the move;
             `agent`: int8 (), the lowest agent involved in the failure, -1 if none;
             `executed`: int8 (K,), the actions after conflict resolution;
             `at_goal`: bool (K,), enabled agents that are at their goals after the step, even if
@@ -206,7 +206,7 @@ class LakeEnvironment:
 def _observe_if_done(
     observe: Callable[[EnvState, EnvParams], Any], params_axes: tuple[Any, ...]
 ) -> Callable:
-    """Return a function that observes the final states only if an episode of the batch is done.
+    """Return a function that observes states only if an episode of the batch is done.
 
     Otherwise it returns the given observation. Under vmap, a plain `cond` would compute both
     branches in every step. `params_axes` holds the vmapped axes of the params, innermost vmap
@@ -216,17 +216,19 @@ def _observe_if_done(
         observe = jax.vmap(observe, (0, axes))
 
     @jax.custom_batching.custom_vmap
-    def final(done: jax.Array, state: EnvState, observation: Any, params: EnvParams) -> Any:
+    def observe_final(done: jax.Array, state: EnvState, observation: Any, params: EnvParams) -> Any:
         return jax.lax.cond(jnp.any(done), lambda: observe(state, params), lambda: observation)
 
-    @final.def_vmap
+    @observe_final.def_vmap
     def _(size: int, batched: Any, *arguments: Any) -> tuple[Any, Any]:
         def broadcast(leaf: jax.Array, is_batched: bool) -> jax.Array:
             return leaf if is_batched else jnp.broadcast_to(leaf, (size, *leaf.shape))
 
-        mapped = tuple(map(partial(jax.tree.map, broadcast), arguments, batched))
+        # Broadcast all arguments except the params, which are large.
+        *broadcast_arguments, params = arguments
+        mapped = jax.tree.map(broadcast, broadcast_arguments, list(batched[:3]))
         axes = jax.tree.map(lambda is_batched: 0 if is_batched else None, batched[3])
-        observations = _observe_if_done(observe, (axes,))(*mapped[:3], arguments[3])
+        observations = _observe_if_done(observe, (axes,))(*mapped, params)
         return observations, jax.tree.map(lambda _: True, observations)
 
-    return final
+    return observe_final

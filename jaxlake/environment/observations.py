@@ -27,9 +27,9 @@ class Observation(Protocol):
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class CompactView:
-    """The whole state; `unpack_rows` turns `hole_rows` into a plane of the board."""
+    """The complete state; `unpack_rows` turns `hole_rows` into a plane of the board."""
 
-    hole_rows: Any  # uint32 (N,), bit c of word r is set on holes and on cells outside the board
+    hole_rows: Any  # uint32 (N,), bit c of entry r is set on holes and on cells outside the board
     positions: Any  # int8 (K, 2), (row, column)
     goals: Any  # int8 (K, 2), (row, column)
     agent_mask: Any  # bool (K,)
@@ -39,7 +39,7 @@ class CompactView:
 
 @dataclass(frozen=True)
 class Compact:
-    """The default: the whole state as a `CompactView`."""
+    """The default observation: the complete state as a `CompactView`."""
 
     def __call__(self, state: EnvState, params: EnvParams) -> CompactView:
         """Return the `CompactView` of a state."""
@@ -54,10 +54,10 @@ class Compact:
     def space(self, params: EnvParams) -> Tree:
         """Return a `Tree` with the structure of `CompactView`."""
         N, K = _dimensions(params)
-        places = Box(0, N - 1, (K, 2), jnp.int8)
-        rows = Box(0, 2**N - 1, (N,), jnp.uint32)
+        cells = Box(0, N - 1, (K, 2), jnp.int8)
+        hole_rows = Box(0, 2**N - 1, (N,), jnp.uint32)
         mask = Box(0, 1, (K,), bool)
-        return Tree(CompactView(rows, places, places, mask, **_mask_and_time_spaces(K)))
+        return Tree(CompactView(hole_rows, cells, cells, mask, **_mask_and_time_spaces(K)))
 
 
 @jax.tree_util.register_dataclass
@@ -72,17 +72,20 @@ class BoardView:
 
 @dataclass(frozen=True)
 class Planes:
-    """The board as planes: holes (and outside), K planes of positions, K planes of goals."""
+    """The board as planes: blocked cells, K planes of positions and K planes of goals.
+
+    Blocked cells are holes and cells outside the board.
+    """
 
     def __call__(self, state: EnvState, params: EnvParams) -> BoardView:
         """Return the `BoardView` of a state; `board` is bool (N, N, 1 + 2K)."""
         N, _ = _dimensions(params)
         mask = params.instances.agent_mask[state.index]
-        places = jnp.concatenate([state.positions, params.instances.goals[state.index]])
-        in_row = (places[:, 0] == np.arange(N, dtype=np.int8)[:, None]) & jnp.tile(mask, 2)
-        words = jnp.where(in_row, _bit(places[:, 1]), jnp.uint32(0))
-        words = jnp.concatenate([params.hole_rows[state.index][:, None], words], axis=-1)
-        board = _unpack(words[:, None, :], N, axis=1)
+        cells = jnp.concatenate([state.positions, params.instances.goals[state.index]])
+        in_row = (cells[:, 0] == np.arange(N, dtype=np.int8)[:, None]) & jnp.tile(mask, 2)
+        row_bits = jnp.where(in_row, _bit(cells[:, 1]), jnp.uint32(0))
+        row_bits = jnp.concatenate([params.hole_rows[state.index][:, None], row_bits], axis=-1)
+        board = _unpack_bits(row_bits[:, None, :], N, axis=1)
         return BoardView(board, **_mask_and_time(state, params))
 
     def space(self, params: EnvParams) -> Tree:
@@ -145,24 +148,24 @@ class AgentCentred:
         )
         is_self = np.eye(K, dtype=bool)
 
-        def plane_words(places: jax.Array, include: jax.Array) -> jax.Array:
-            """Return words (K, W) with a bit for each place j in window i if include[i, j]."""
-            in_row = rows[:, :, None] == places[None, None, :, 0]
-            column = places[None, :, 1] - first_column
+        def pack_plane(cells: jax.Array, include: jax.Array) -> jax.Array:
+            """Return uint32 (K, W), rows of bits: window i shows cell j if include[i, j]."""
+            in_row = rows[:, :, None] == cells[None, None, :, 0]
+            column = cells[None, :, 1] - first_column
             in_window = include & (column >= 0) & (column < W)
-            words = jnp.where(in_window, _bit(_shift(column)), jnp.uint32(0))
-            words = jnp.where(in_row, words[:, None, :], jnp.uint32(0))
-            return jax.lax.reduce(words, np.uint32(0), jax.lax.bitwise_or, (2,))
+            bits = jnp.where(in_window, _bit(_shift(column)), jnp.uint32(0))
+            bits = jnp.where(in_row, bits[:, None, :], jnp.uint32(0))
+            return jax.lax.reduce(bits, np.uint32(0), jax.lax.bitwise_or, (2,))
 
         pairs = mask[:, None] & mask
-        words = [
+        planes = [
             ~free,
-            plane_words(positions, pairs & ~is_self),
-            plane_words(goals, pairs & is_self),
-            plane_words(goals, pairs & ~is_self),
+            pack_plane(positions, pairs & ~is_self),
+            pack_plane(goals, pairs & is_self),
+            pack_plane(goals, pairs & ~is_self),
         ]
         return AgentView(
-            window=_unpack(jnp.stack(words, axis=-1)[:, :, None, :], W, axis=2),
+            window=_unpack_bits(jnp.stack(planes, axis=-1)[:, :, None, :], W, axis=2),
             to_goal=jnp.where(mask[:, None], goals - state.positions, jnp.int8(0)),
             **_mask_and_time(state, params),
         )
@@ -178,7 +181,7 @@ class AgentCentred:
 
 @dataclass(frozen=True)
 class Flat:
-    """The whole state as one vector, float32 (N * N * (1 + 2K) + 5K + 1,).
+    """The complete state as one vector, float32 (N * N * (1 + 2K) + 5K + 1,).
 
     It concatenates, in row-major order: holes and cells outside the board (N * N zeros and ones);
     the position of each agent (N * N each); the goal of each agent (N * N each); the action mask
@@ -204,9 +207,9 @@ class FlatAgents:
     """One vector per agent, float32 (K, 5 * N * N + 6), for a policy shared by all agents.
 
     The vector of an agent concatenates, in row-major order: holes and cells outside the board, its
-    position, its goal, the positions of the others, and their goals (N * N zeros and ones each);
-    its action mask (5); and the fraction of steps left. The planes of agents outside the mask are
-    zero.
+    position, its goal, the positions of the other agents, and their goals (N * N zeros and ones
+    each); its action mask (5); and the fraction of steps left. The planes of agents outside the
+    mask are zero.
     """
 
     def __call__(self, state: EnvState, params: EnvParams) -> jax.Array:
@@ -232,8 +235,8 @@ class FlatAgents:
 
 
 def unpack_rows(rows: jax.Array, size: int) -> jax.Array:
-    """Unpack the lowest bits of words, uint32 (..., R), into bool (..., R, size)."""
-    return _unpack(rows[..., None], size, axis=-1)
+    """Unpack the `size` lowest bits of each row, uint32 (..., R), into bool (..., R, size)."""
+    return _unpack_bits(rows[..., None], size, axis=-1)
 
 
 def _dimensions(params: EnvParams) -> tuple[int, int]:
@@ -241,15 +244,15 @@ def _dimensions(params: EnvParams) -> tuple[int, int]:
     return params.instances.holes.shape[-1], params.instances.agent_mask.shape[-1]
 
 
-def _unpack(words: jax.Array, size: int, axis: int) -> jax.Array:
-    """Spread the bits of words along an axis of length 1, lowest bit first."""
-    shape = [1] * words.ndim
+def _unpack_bits(packed: jax.Array, size: int, axis: int) -> jax.Array:
+    """Unpack the bits of uint32 entries along an axis of length 1, lowest bit first."""
+    shape = [1] * packed.ndim
     shape[axis] = size
-    return ((words >> np.arange(size, dtype=np.uint32).reshape(shape)) & jnp.uint32(1)) != 0
+    return ((packed >> np.arange(size, dtype=np.uint32).reshape(shape)) & jnp.uint32(1)) != 0
 
 
-def _bit(place: jax.Array) -> jax.Array:
-    return jnp.uint32(1) << place.astype(jnp.uint32)
+def _bit(index: jax.Array) -> jax.Array:
+    return jnp.uint32(1) << index.astype(jnp.uint32)
 
 
 def _shift(distance: jax.Array) -> jax.Array:
@@ -274,8 +277,8 @@ def _planes(state: EnvState, params: EnvParams) -> tuple[jax.Array, jax.Array, j
     N = instances.holes.shape[-1]
     cells = np.arange(N * N, dtype=np.int16)
 
-    def one_hot(places: jax.Array) -> jax.Array:
-        cell = places[:, 0].astype(jnp.int16) * N + places[:, 1]
+    def one_hot(positions: jax.Array) -> jax.Array:
+        cell = positions[:, 0].astype(jnp.int16) * N + positions[:, 1]
         return ((cell[:, None] == cells) & mask[:, None]).astype(jnp.float32)
 
     return holes.astype(jnp.float32), one_hot(state.positions), one_hot(goals)

@@ -27,8 +27,8 @@ class EnvParams:
     instances: Instance  # leaves (P, ...)
     count: jax.Array  # int32 (), episodes are drawn from the first `count` boards
     max_steps: jax.Array  # int32 (), steps after which an episode is truncated
-    hole_rows: jax.Array  # uint32 (P, N), bit c of word r is holes[r, c]
-    open_moves: jax.Array  # uint8 (P, N, N), bit a is set where a lone agent may take action a
+    hole_rows: jax.Array  # uint32 (P, N), bit c of entry r is holes[r, c]
+    open_moves: jax.Array  # uint8 (P, N, N), bit a is set where action a stays on free cells
 
     @property
     def max_steps_in_episode(self) -> jax.Array:
@@ -91,23 +91,23 @@ def env_params(
         raise ValueError(f"instances must be at most {MAX_SIZE}x{MAX_SIZE} in size, got {N}x{N}")
     if isinstance(max_steps, int | np.integer) and max_steps < 1:
         raise ValueError(f"max_steps must be at least 1, got {max_steps}")
-    selected = jnp.ones(P, bool) if filled is None else jnp.asarray(filled)
-    if selected.shape != (P,):
-        raise ValueError(f"filled must have shape ({P},), got {selected.shape}")
-    if is_eager(instances.agent_mask, selected):
-        _check_agents(np.asarray(instances.agent_mask), np.asarray(selected), filled is None)
-    return _build_params(instances, selected, max_steps)
+    in_pool = jnp.ones(P, bool) if filled is None else jnp.asarray(filled)
+    if in_pool.shape != (P,):
+        raise ValueError(f"filled must have shape ({P},), got {in_pool.shape}")
+    if is_eager(instances.agent_mask, in_pool):
+        _check_agents(np.asarray(instances.agent_mask), np.asarray(in_pool), filled is None)
+    return _build_params(instances, in_pool, max_steps)
 
 
-def _check_agents(mask: np.ndarray, selected: np.ndarray, suggest_filled: bool) -> None:
+def _check_agents(mask: np.ndarray, in_pool: np.ndarray, suggest_filled: bool) -> None:
     """Raise `ValueError` for boards without agents, such as unfilled slots of `generate`."""
-    count = int(np.sum(selected))
+    count = int(np.sum(in_pool))
     if count == 0:
         raise ValueError("filled must be True for at least one board, got only False")
-    if empty := count - int(np.sum(mask.any(axis=-1) & selected)):
-        advice = "; pass filled=Generated.filled to skip unfilled slots" if suggest_filled else ""
+    if num_empty := count - int(np.sum(mask.any(axis=-1) & in_pool)):
+        hint = "; pass filled=Generated.filled to skip unfilled slots" if suggest_filled else ""
         raise ValueError(
-            f"instances must have an agent on every board, got {empty} of {count} without{advice}"
+            f"instances must have an agent on every board, got {num_empty} of {count} without{hint}"
         )
 
 
@@ -123,12 +123,13 @@ def _build_params(instances: Instance, filled: jax.Array, max_steps: jax.Array |
         goals=instances.goals[order].astype(jnp.int8),
         agent_mask=instances.agent_mask[order].astype(bool),
     )
-    columns = jnp.uint32(1) << jnp.arange(N, dtype=jnp.uint32)
+    column_bits = jnp.uint32(1) << jnp.arange(N, dtype=jnp.uint32)
+    hole_bits = jnp.where(pool.holes, column_bits, jnp.uint32(0))
     return EnvParams(
         instances=pool,
         count=jnp.where(count > 0, count, jnp.int32(P)),
         max_steps=jnp.asarray(max_steps, jnp.int32),
-        hole_rows=jnp.sum(jnp.where(pool.holes, columns, jnp.uint32(0)), axis=-1, dtype=jnp.uint32),
+        hole_rows=jnp.sum(hole_bits, axis=-1, dtype=jnp.uint32),
         open_moves=jax.vmap(open_moves)(pool),
     )
 
@@ -138,7 +139,7 @@ def _build_params(instances: Instance, filled: jax.Array, max_steps: jax.Array |
 class EnvState:
     """The state of an episode. It refers to its board by index, so resets copy no boards."""
 
-    index: jax.Array  # int32 (), the board's place in the pool
+    index: jax.Array  # int32 (), the board's index in the pool
     positions: jax.Array  # int8 (K, 2), (row, column) of each agent
     time: jax.Array  # int32 (), steps made
     terminated: jax.Array  # bool (), all goals are reached, or a broken rule ended the episode
@@ -153,7 +154,7 @@ def initial_state(key: jax.Array, params: EnvParams) -> EnvState:
             "params must be an EnvParams from jaxlake.environment.env_params, got "
             f"{type(params).__name__}"
         )
-    index = _scale_word(_hash_key(key), params.count.astype(jnp.uint32)).astype(jnp.int32)
+    index = _scale_to_index(_hash_key(key), params.count.astype(jnp.uint32)).astype(jnp.int32)
     false = jnp.bool_(False)
     return EnvState(index, params.instances.starts[index], jnp.int32(0), false, false)
 
@@ -168,7 +169,7 @@ def state_action_mask(state: EnvState, params: EnvParams) -> jax.Array:
 
 
 def _hash_key(key: jax.Array) -> jax.Array:
-    """Hash a key into one random word, uint32 (), with Wellons' lowbias32, cheaper than a draw."""
+    """Return Wellons' lowbias32 hash of a key, uint32 (), which is faster than `jax.random`."""
     mixed = jnp.uint32(0x9E3779B9)
     data = jax.random.key_data(key)
     for i in range(data.shape[-1]):
@@ -179,11 +180,11 @@ def _hash_key(key: jax.Array) -> jax.Array:
     return mixed
 
 
-def _scale_word(word: jax.Array, bound: jax.Array) -> jax.Array:
-    """Return floor(word * bound / 2**32) in 32-bit arithmetic, a uniform index below `bound`."""
-    low_bits = jnp.uint32(0xFFFF)
-    low, high = word & low_bits, word >> 16
-    bound_low, bound_high = bound & low_bits, bound >> 16
+def _scale_to_index(random_bits: jax.Array, bound: jax.Array) -> jax.Array:
+    """Return floor(random_bits * bound / 2**32), uniform below `bound`, in 32-bit arithmetic."""
+    low_mask = jnp.uint32(0xFFFF)
+    low, high = random_bits & low_mask, random_bits >> 16
+    bound_low, bound_high = bound & low_mask, bound >> 16
     middle = high * bound_low + ((low * bound_low) >> 16)
-    carry = (middle & low_bits) + low * bound_high
+    carry = (middle & low_mask) + low * bound_high
     return high * bound_high + (middle >> 16) + (carry >> 16)

@@ -22,8 +22,8 @@ class LakeSpec:
     """Specification of an id: the boards of its pool and the time limit."""
 
     id: str
-    size: int  # side of the boards, and N
-    num_agents: int  # on every board, and K
+    size: int  # side of the boards; they are not padded
+    num_agents: int  # on every board
     hole_ratio: float = 0.2  # share of all cells
     wait_ratio: float = 0.25  # share of the pool that needs a wait
     max_steps: int = DEFAULT_HORIZON
@@ -93,19 +93,21 @@ def make(
         KeyError: the id is not registered.
         ValueError: no board could be made; or as for `LakeEnvironment` and `env_params`.
     """
-    lake = spec(id)
+    lake_spec = spec(id)
     if num_instances < 1:
         raise ValueError(f"num_instances must be at least 1, got {num_instances}")
     environment = LakeEnvironment(**options)
-    limit = lake.max_steps if max_steps is None else max_steps
+    max_steps = lake_spec.max_steps if max_steps is None else max_steps
     _report_compilation(id)
     key = threefry_key(0) if key is None else key
-    params = lake_params(lake.size, lake.hole_ratio, lake.wait_ratio, lake.num_agents)
-    # A fixed horizon: an id always names the same boards.
+    params = lake_params(
+        lake_spec.size, lake_spec.hole_ratio, lake_spec.wait_ratio, lake_spec.num_agents
+    )
+    # The horizon is fixed, so that an id always names the same boards.
     pool = generate_quietly(key, params, num_instances, horizon=DEFAULT_HORIZON)
     if not bool(jnp.any(pool.filled)):
         raise ValueError(f"no board could be generated for {id}, num_instances is {num_instances}")
-    return environment, env_params(pool.instances, max_steps=limit, filled=pool.filled)
+    return environment, env_params(pool.instances, max_steps=max_steps, filled=pool.filled)
 
 
 @cache

@@ -40,11 +40,10 @@ def team_reward(transition: Transition) -> jax.Array:
     """
     # Python's sum adds agent by agent: see `any_of`.
     agents = jnp.maximum(sum(transition.agent_mask.astype(jnp.float32)), 1)
-    share = transition.num_away.astype(jnp.float32) / agents
-    cost = jnp.float32(-0.01) * share
-    return jnp.where(
-        transition.failed, jnp.float32(-1), jnp.where(transition.solved, jnp.float32(1), cost)
-    )
+    fraction_away = transition.num_away.astype(jnp.float32) / agents
+    step_reward = jnp.float32(-0.01) * fraction_away
+    reward = jnp.where(transition.solved, jnp.float32(1), step_reward)
+    return jnp.where(transition.failed, jnp.float32(-1), reward)
 
 
 def sparse_reward(transition: Transition) -> jax.Array:
