@@ -13,7 +13,7 @@ from jaxlake.board.dynamics import Action
 from jaxlake.language.plans import AgentPlan, Plan, find_plans
 from jaxlake.language.thinking import split_thinking
 
-_ANSWER = re.compile(r"<(/?)answer\b[^<>]{0,60}>", re.IGNORECASE)
+_ANSWER_TAG = re.compile(r"<(/?)answer\b[^<>]{0,60}>", re.IGNORECASE)
 # Text between two tags that a sentence mentions, as in "between <answer> and </answer>".
 _MENTION = re.compile(r"[\s`'\".]*(?:and|to|your|final|plan|here|tags|\.)*[\s`'\".]*")
 
@@ -83,7 +83,7 @@ def _answer_block(text: str) -> tuple[str, bool]:
         raise _AnswerError("the thinking block is never closed")
     start: int | None = 0  # the prompt may have opened the block
     is_closed, is_mention, block = False, False, None
-    for tag in _ANSWER.finditer(text):
+    for tag in _ANSWER_TAG.finditer(text):
         if not tag[1]:
             start = tag.end()
         elif start is not None:
@@ -102,15 +102,15 @@ def _answer_block(text: str) -> tuple[str, bool]:
 
 
 def _last_complete(candidates: Sequence[AgentPlan], num_agents: int, max_steps: int) -> Plan:
-    """Return the last consecutive plans that hold each agent once.
+    """Return the last consecutive plans that contain each agent once.
 
-    A revision of only some agents does not replace their plans. If the text ends with it, parsing
-    fails.
+    A later revision of only some agents does not replace their plans. If the text ends with it,
+    parsing fails.
     """
-    not_remarks = (plan for plan in candidates if not plan.remark)
+    not_remarks = (plan for plan in candidates if not plan.is_remark)
     groups = groupby(not_remarks, key=lambda plan: (plan.block, plan.agent, plan.actions))
     plans = _drop_quotes([next(equal_plans) for _, equal_plans in groups], max_steps)
-    end = _end_of_set(plans, num_agents)
+    end = _find_end_of_set(plans, num_agents)
     if end is None:
         raise _AnswerError(_describe_missing(plans, candidates, num_agents))
     start = end - num_agents
@@ -122,12 +122,13 @@ def _last_complete(candidates: Sequence[AgentPlan], num_agents: int, max_steps: 
             raise _AnswerError(plan.error)
         if len(plan.actions) > max_steps:
             raise _AnswerError(f"agent {plan.agent} has more than {max_steps} actions")
-    before = takewhile(lambda plan: plan.block == plans[start].block, reversed(plans[:start]))
-    extra = len(list(before)) % num_agents
-    if extra or (end < len(plans) and plans[end].block == plans[end - 1].block):
-        agent = plans[start - 1 if extra else end].agent
+    # A block must consist of complete sets.
+    preceding = takewhile(lambda plan: plan.block == plans[start].block, reversed(plans[:start]))
+    num_extra = len(list(preceding)) % num_agents
+    if num_extra or (end < len(plans) and plans[end].block == plans[end - 1].block):
+        agent = plans[start - 1 if num_extra else end].agent
         raise _AnswerError(f"agent {agent} is named twice, with different actions")
-    if end < len(plans) and plans[-1].cut_off:
+    if end < len(plans) and plans[-1].is_cut_off:
         raise _AnswerError(f"the last set of plans is cut off at agent {plans[-1].agent}")
     return tuple(tuple(plan.actions) for plan in selected)
 
@@ -135,32 +136,34 @@ def _last_complete(candidates: Sequence[AgentPlan], num_agents: int, max_steps: 
 def _drop_quotes(plans: Iterable[AgentPlan], max_steps: int) -> list[AgentPlan]:
     """Drop checks and explanations that only repeat parts of earlier plans."""
     remaining: list[AgentPlan] = []
-    earlier: dict[int, bytes] = {}
-    for group in _group_loose_plans(plans):
+    earlier_actions: dict[int, bytes] = {}
+    for group in _group_quote_candidates(plans):
         actions = {agent: bytes(plan.actions) for agent, plan in group.items()}
-        may_be_quote = all(plan.loose and agent in earlier for agent, plan in group.items())
-        if may_be_quote and _is_quote([(actions[agent], earlier[agent]) for agent in group]):
+        may_be_quote = all(
+            plan.may_be_quote and agent in earlier_actions for agent, plan in group.items()
+        )
+        if may_be_quote and _is_quote([(actions[k], earlier_actions[k]) for k in group]):
             continue
         for agent, plan in group.items():
             remaining.append(plan)
             is_usable = plan.error is None and len(plan.actions) <= max_steps
-            earlier[agent] = actions[agent] if is_usable else b""
+            earlier_actions[agent] = actions[agent] if is_usable else b""
     return remaining
 
 
-def _group_loose_plans(plans: Iterable[AgentPlan]) -> list[dict[int, AgentPlan]]:
-    """Group consecutive loose plans of different agents; other plans form groups of their own."""
+def _group_quote_candidates(plans: Iterable[AgentPlan]) -> list[dict[int, AgentPlan]]:
+    """Group consecutive plans of different agents that may be quotes; keep other plans apart."""
     groups: list[dict[int, AgentPlan]] = []
     for plan in plans:
         last = next(reversed(groups[-1].values())) if groups else None
-        if not (last and last.loose and plan.loose and plan.agent not in groups[-1]):
+        if not (last and last.may_be_quote and plan.may_be_quote and plan.agent not in groups[-1]):
             groups.append({})
         groups[-1][plan.agent] = plan
     return groups
 
 
 def _is_quote(pairs: Iterable[tuple[bytes, bytes]]) -> bool:
-    """Return whether all actions repeat their earlier plans, as prefixes or as shorter parts."""
+    """Return whether all pairs (actions, earlier plan) are quotes: prefixes or shorter parts."""
     quotes = [(quote.rstrip(_WAIT), plan) for quote, plan in pairs]  # quotes may end with waits
     if not all(quote in plan for quote, plan in quotes):
         return False
@@ -172,7 +175,7 @@ def _count_moves(actions: bytes) -> int:
     return len(actions) - actions.count(_WAIT)
 
 
-def _end_of_set(plans: Sequence[AgentPlan], num_agents: int) -> int | None:
+def _find_end_of_set(plans: Sequence[AgentPlan], num_agents: int) -> int | None:
     """Return the end index of the last complete set of plans.
 
     A set counts if its agents are in order or it lies in one block. Without such a set, the only
@@ -199,7 +202,7 @@ def _describe_missing(
     if not missing:
         return "no set of plans is complete: one for each agent is needed"
     agent = min(missing)
-    remarks = [plan.error for plan in candidates if plan.remark and plan.agent == agent]
+    remarks = [plan.error for plan in candidates if plan.is_remark and plan.agent == agent]
     reason = remarks[-1] if remarks else f"no 'Agent {agent}:' with actions was found"
     return f"agent {agent} is missing: {reason}"
 

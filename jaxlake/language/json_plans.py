@@ -47,12 +47,10 @@ def _parse_literal(source: str) -> Any:
         return json.loads(source, object_pairs_hook=tuple, parse_int=str, parse_float=str)
     except (ValueError, RecursionError):
         pass
+    if len(source) > MAX_LITERAL_LENGTH:
+        return None
     try:
-        return (
-            _convert_objects(ast.literal_eval(source))
-            if len(source) <= MAX_LITERAL_LENGTH
-            else None
-        )
+        return _convert_objects(ast.literal_eval(source))
     except (ValueError, SyntaxError, RecursionError, MemoryError, TypeError):
         return None
 
@@ -77,47 +75,47 @@ def extract_plans(value: Any, levels: int = _MAX_LEVELS) -> NamedActions:
     lists: NamedActions = []
     if isinstance(value, tuple):
         keys = [(_KEY.fullmatch(name), inner) for name, inner in value]
-        lists = [(key[1], _items(inner)) for key, inner in keys if key]
+        lists = [(key[1], _get_actions(inner)) for key, inner in keys if key]
         fields = {name.lower(): inner for name, inner in value}
         agent = next(
             (_KEY.fullmatch(str(fields[name])) for name in _AGENT_FIELDS if name in fields), None
         )
         actions = next((fields[name] for name in _ACTION_FIELDS if name in fields), None)
         if agent and actions is not None:
-            return [(agent[1], _items(actions))]
+            return [(agent[1], _get_actions(actions))]
         value = [inner for _, inner in value]
     elif all(isinstance(item, list) for item in value) or _are_lines(value):
-        lists = [(str(number), _items(item)) for number, item in enumerate(value)]
+        lists = [(str(number), _get_actions(item)) for number, item in enumerate(value)]
     if any(isinstance(item, str) for _, items in lists for item in items):
         return lists
-    parts = [part for item in value if (part := extract_plans(item, levels - 1))]
-    if len(parts) > 1 and all(len(part) > 1 and _is_step(part) for part in parts):
-        steps: dict[str, list[object]] = {}
-        for part in parts:
-            for number, items in part:
-                steps.setdefault(number, []).extend(items)
-        return list(steps.items())
-    return [named for part in parts for named in part]
+    inner_plans = [plans for item in value if (plans := extract_plans(item, levels - 1))]
+    if len(inner_plans) > 1 and all(len(plans) > 1 and _is_step(plans) for plans in inner_plans):
+        actions_by_agent: dict[str, list[object]] = {}
+        for step in inner_plans:
+            for number, items in step:
+                actions_by_agent.setdefault(number, []).extend(items)
+        return list(actions_by_agent.items())
+    return [named_actions for plans in inner_plans for named_actions in plans]
 
 
 def _are_lines(items: list[Any]) -> bool:
-    """Return whether items are lines of actions, such as `RIGHT DOWN`, not single actions."""
+    """Return whether items are lines such as `RIGHT DOWN`, and not single actions."""
     return all(isinstance(item, str) and item.isupper() for item in items) and any(
         re.search(r"\w\W+\w", item) for item in items
     )
 
 
-def _is_step(part: NamedActions) -> bool:
-    return all(len(items) == 1 and str(items[0]).isalpha() for _, items in part)
+def _is_step(plans: NamedActions) -> bool:
+    return all(len(items) == 1 and str(items[0]).isalpha() for _, items in plans)
 
 
-def _items(value: Any) -> list[object]:
+def _get_actions(value: Any) -> list[object]:
     """Return the actions of an agent, which are strings or objects with a field for the action."""
     if isinstance(value, tuple):
         fields = {name.lower(): inner for name, inner in value}
         actions = next((fields[name] for name in _ACTION_FIELDS if name in fields), None)
-        return [value] if actions is None else _items(actions)
+        return [value] if actions is None else _get_actions(actions)
     if not isinstance(value, list):
         return [value]
-    parts = [_items(item) if isinstance(item, tuple) else [item] for item in value]
-    return [item for part in parts for item in part]
+    lists = [_get_actions(item) if isinstance(item, tuple) else [item] for item in value]
+    return [item for items in lists for item in items]

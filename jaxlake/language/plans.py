@@ -1,4 +1,4 @@
-"""Reader of agents' plans in an answer: lines, lists, tables, time steps and JSON."""
+"""Reader of agents' plans in answers, from lines, lists, tables, time steps and JSON."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -26,58 +26,63 @@ class AgentPlan:
     agent: int
     actions: list[int] = field(default_factory=list)
     error: str | None = None  # why the actions can't be used
-    remark: bool = False  # a remark about the agent, not a plan
-    loose: bool = False  # in a sentence, a column or a list of steps, which may quote a plan
-    cut_off: bool = False  # the text ends within the plan
+    is_remark: bool = False  # a remark about the agent, not a plan
+    may_be_quote: bool = False  # the text (a sentence, a column or steps) may quote a plan
+    is_cut_off: bool = False  # the text ends within the plan
     block: int = 0  # shared by plans on consecutive lines
 
 
-_NAME = r"(?<![A-Za-z])(?:agent|robot)[\s_#-]{0,3}(?P<agent>[0-9]+)(?![0-9A-Za-z])"
-_ASIDE = r"(?:\s?\((?:[^()\n]|\([^()\n]{0,40}\)){0,80}\))?"
+# Regular expressions for names of agents, steps, and the text around actions.
+_AGENT_NAME_PATTERN = r"(?<![A-Za-z])(?:agent|robot)[\s_#-]{0,3}(?P<agent>[0-9]+)(?![0-9A-Za-z])"
+_OPTIONAL_PARENTHESES = r"(?:\s?\((?:[^()\n]|\([^()\n]{0,40}\)){0,80}\))?"
 _LABEL = r"(?:['\u2019]s)?(?:\s{1,3}(?:final|optimal|moves?|actions?|plan|path|sequence|is)){0,3}"
-_POINTER = r"[\s*_`\"'\u201d)\]}]{0,8}(?:[-=]{1,2}>|[:\uff1a|=\u2192\u21d2\u2013\u2014-])"
-_NAMES = re.compile(_NAME, re.IGNORECASE)
-_HEADER = re.compile(_NAME + _LABEL + _ASIDE + _POINTER, re.IGNORECASE)
-_BARE_HEADER = re.compile(_NAME + _LABEL + _ASIDE + f"(?:{_POINTER})?", re.IGNORECASE)
+_SEPARATOR = r"[\s*_`\"'\u201d)\]}]{0,8}(?:[-=]{1,2}>|[:\uff1a|=\u2192\u21d2\u2013\u2014-])"
+_AGENT_NAME = re.compile(_AGENT_NAME_PATTERN, re.IGNORECASE)
+_LABELLED_NAME = _AGENT_NAME_PATTERN + _LABEL + _OPTIONAL_PARENTHESES
+_HEADER = re.compile(_LABELLED_NAME + _SEPARATOR, re.IGNORECASE)
+_BARE_HEADER = re.compile(f"{_LABELLED_NAME}(?:{_SEPARATOR})?", re.IGNORECASE)
 _HEADING = re.compile(
-    rf"[^\w\n]{{0,20}}(?:[0-9]{{1,2}}[.)]\s[^\w\n]{{0,10}})?{_NAME}{_LABEL}{_ASIDE}[\s*_`:]*",
+    rf"[^\w\n]{{0,20}}(?:[0-9]{{1,2}}[.)]\s[^\w\n]{{0,10}})?{_LABELLED_NAME}[\s*_`:]*",
     re.IGNORECASE,
 )
 _NUMBERED_AGENT = re.compile(r"\s*(?P<agent>[0-9]{1,2})\s*:")
 
-_STEP = (
+_STEP_PATTERN = (
     r"[^\w\n]{0,20}(?:(?:at|in)\s)?(?:(?:time\s?)?step|time|t)\s{0,3}[=#]?\s{0,3}"
     r"(?P<step>[0-9]{1,3})\b[\s*_]*[:.,)|-]?"
 )
-_TIME = re.compile(rf"{_STEP}|\s*\(?(?P<number>[0-9]{{1,3}})[.):]\s", re.IGNORECASE)
+_STEP_MARKER = re.compile(rf"{_STEP_PATTERN}|\s*\(?(?P<number>[0-9]{{1,3}})[.):]\s", re.IGNORECASE)
 # "Actions:" repeats the actions that the text above describes. "Move:" may label one action.
-_LABELLED = (
+_ACTION_LABEL = (
     r"[\s*_`]*(?:(?P<restates>moves|actions|plan|path|sequence|answer)|move|action)[\s*_`]*[:=]"
 )
-_MARKER = re.compile(
-    rf"(?:\s*(?:[-*+\u2022]\s+|[0-9]{{1,3}}[.)]\s+))?(?:{_STEP}|{_LABELLED})?", re.IGNORECASE
+_LINE_MARKER = re.compile(
+    rf"(?:\s*(?:[-*+\u2022]\s+|[0-9]{{1,3}}[.)]\s+))?(?:{_STEP_PATTERN}|{_ACTION_LABEL})?",
+    re.IGNORECASE,
 )
 # Numbers in front of the actions of a line: "1. RIGHT 2. DOWN", "t=1: RIGHT, t=2: DOWN".
-_NUMBER = re.compile(r"\b(?:(?:step|time|t)\s?[=#]?\s?)?([0-9]{1,3})\s?[.):]\s", re.IGNORECASE)
+_ACTION_NUMBER = re.compile(
+    r"\b(?:(?:step|time|t)\s?[=#]?\s?)?([0-9]{1,3})\s?[.):]\s", re.IGNORECASE
+)
 
 _POSITION = re.compile(
     r"(?:\b(?:at|from|in|into|on|to)\s{1,3})?[(\[]\s*[0-9]{1,3}\s*,\s*[0-9]{1,3}\s*[)\]]",
     re.IGNORECASE,
 )
-_ASIDES = re.compile(r"\(([^()]*)\)")
-_UNITS = frozenset("step steps move moves action actions".split())  # noqa: SIM905
-_REPEATS = re.compile(
+_PARENTHESES = re.compile(r"\(([^()]*)\)")
+_STEP_NOUNS = frozenset("step steps move moves action actions".split())  # noqa: SIM905
+_REPETITION = re.compile(
     r"\s*(?:[x\u00d7*]\s?[0-9]+|[0-9]+\s?(?:[x\u00d7]|times|steps?|moves?|actions?)?|twice|thrice|again|until|or|\u2026)\s*",
     re.IGNORECASE,
 )
 _ELLIPSIS = "\u2026"
 _ELLIPSES = re.compile(r"\.\.\.|\band\s(?:so\s(?:on|forth)|repeat)\b|\betc\b", re.IGNORECASE)
-_CUT_MARK = "\ufffe"
+_TRUNCATION_MARK = "\ufffe"
 # A truncated action or LaTeX command at the end of the text, and a truncated name.
-_CUT = re.compile(r"(?:\b(?:U|DO?W?|LE?F?|RI?G?H?|WA?I?)|\\[A-Za-z]*)\Z")
-_CUT_NAME = re.compile(r"\n\W*(?:A|Ag|Age|Agen|Agent)\s*\Z", re.IGNORECASE)
-_ALLOWED = ", ".join(action.name for action in Action)
-_NAMED_IN_FULL = re.compile(rf"\b(?:{'|'.join(action.name for action in Action)})\b")
+_TRUNCATED_ACTION = re.compile(r"(?:\b(?:U|DO?W?|LE?F?|RI?G?H?|WA?I?)|\\[A-Za-z]*)\Z")
+_TRUNCATED_NAME = re.compile(r"\n\W*(?:A|Ag|Age|Agen|Agent)\s*\Z", re.IGNORECASE)
+_ALLOWED_ACTIONS = ", ".join(action.name for action in Action)
+_FULL_ACTION_NAME = re.compile(rf"\b(?:{'|'.join(action.name for action in Action)})\b")
 _STRUCK_OUT = re.compile(r"~~[^~\n]+~~")
 _MARKUP = re.compile(r"<[/A-Za-z|\uff5c][^<>\n]{0,60}>")
 _SENTENCE = re.compile(r"[.!;]\s+(?=[A-Z][a-z])")
@@ -109,10 +114,10 @@ def find_plans(text: str, num_agents: int, *, tagged: bool = False) -> list[Agen
     names.
     """
     tail = text[-40:]
-    if _NAMED_IN_FULL.search(text):
-        if _CUT.search(tail):
-            text += _CUT_MARK
-        elif name := _CUT_NAME.search(tail):
+    if _FULL_ACTION_NAME.search(text):
+        if _TRUNCATED_ACTION.search(tail):
+            text += _TRUNCATION_MARK
+        elif name := _TRUNCATED_NAME.search(tail):
             text = text[: len(text) - len(tail) + name.start()]
     reader = _Reader(text, num_agents, in_fence=not tagged and text.count("```") % 2 == 1)
     end = 0
@@ -129,7 +134,7 @@ def _read_unnamed_lines(text: str, num_agents: int) -> list[AgentPlan]:
     """Read one line of actions per agent. A single agent may use several lines."""
     lines = [line for line in _clean_lines(text) if re.search(r"\w", line)]
     if num_agents == 1:
-        lines = [" ".join(_MARKER.sub("", line, count=1) for line in lines)]
+        lines = [" ".join(_LINE_MARKER.sub("", line, count=1) for line in lines)]
     plans = [_read_actions(line, agent) for agent, line in enumerate(lines)]
     complete = len(plans) == num_agents and all(plan.actions and not plan.error for plan in plans)
     return plans if complete else []
@@ -157,12 +162,14 @@ class _Reader:
         self._block = 0
         self._num_agents = num_agents
         self._in_fence = in_fence  # the text ends in a code block
-        self._names_agents = _NAMES.search(text) is not None
-        self._open: AgentPlan | None = None  # the plan that the next lines may continue
-        self._as_list = False  # the actions of the open plan are on the lines below its name
-        self._bare = False  # there is no text after the name of the open plan
-        self._blank = False  # there is a blank line after the last action of the open plan
-        self._rejected = False  # the last line of prose introduces rejected plans
+        self._names_agents = _AGENT_NAME.search(text) is not None
+        self._open_plan: AgentPlan | None = None  # the plan that the next lines may continue
+        # Properties of the open plan: its actions follow below the agent's name; there is no text
+        # after the name; a blank line follows the last action.
+        self._has_action_list = False
+        self._has_bare_name = False
+        self._after_blank_line = False
+        self._is_rejected = False  # the last line of prose introduces rejected plans
         self._steps: list[dict[int, AgentPlan]] = []  # the agents' actions by time step
         self._first_step = 0
 
@@ -179,11 +186,11 @@ class _Reader:
             self._read_line(line)
         self._read_table(rows)
         self._finish_steps()
-        if plan := self._open:
-            plan.cut_off = not plan.loose
-            listed = _NAMES.split(text)[-1].lstrip("]}")
-            opened = sum(map(listed.count, "[{")) > sum(map(listed.count, "]}"))
-            if plan.error is None and (opened or self._in_fence):
+        if plan := self._open_plan:
+            plan.is_cut_off = not plan.may_be_quote
+            last_plan = _AGENT_NAME.split(text)[-1].lstrip("]}")
+            is_open = sum(map(last_plan.count, "[{")) > sum(map(last_plan.count, "]}"))
+            if plan.error is None and (is_open or self._in_fence):
                 plan.error = f"the list of agent {plan.agent} is never closed"
         self._close()
 
@@ -199,7 +206,7 @@ class _Reader:
                 else:
                     plan.actions += part.actions
             # A number, as in {"agent_0": 3}, is a cost or a cell.
-            plan.remark = bool(items) and all(str(item).isdecimal() for item in items)
+            plan.is_remark = bool(items) and all(str(item).isdecimal() for item in items)
             self._record(plan)
 
     def _read_table(self, rows: Sequence[str]) -> None:
@@ -211,7 +218,7 @@ class _Reader:
         columns = {
             index: _parse_number(name["agent"])
             for index, cell in enumerate(table[0])
-            if (name := _NAMES.search(cell))
+            if (name := _AGENT_NAME.search(cell))
         }
         if len(columns) > 1 or (self._num_agents == 1 and columns and 0 not in columns):
             self._close()
@@ -236,7 +243,7 @@ class _Reader:
 
     def _read_line(self, line: str) -> None:
         if not line.strip():
-            self._blank = True
+            self._after_blank_line = True
             self._block += 1
             return
         if self._read_step(line):
@@ -250,11 +257,11 @@ class _Reader:
             self._read_named(line, headers)
         else:
             self._read_unnamed(line)
-        self._blank = False
+        self._after_blank_line = False
 
     def _read_step(self, line: str) -> bool:
         """Read a line with the actions of one time step, and return whether it is such a line."""
-        marker = _TIME.match(line)
+        marker = _STEP_MARKER.match(line)
         body = line[marker.end() :] if marker else line
         names = list(_BARE_HEADER.finditer(body))
         if marker and not body.strip(" *_:"):
@@ -282,7 +289,7 @@ class _Reader:
     def _add_moves(self, moves: Iterable[AgentPlan]) -> bool:
         """Add moves to the current step; return False if an agent already has one."""
         for move in moves:
-            if move.remark or not (move.actions or move.error):
+            if move.is_remark or not (move.actions or move.error):
                 continue
             if move.agent in self._steps[-1]:
                 self._steps = []
@@ -307,39 +314,39 @@ class _Reader:
         for agent, moves in moves_by_agent.items():
             actions = [action for move in moves for action in move.actions]
             error = next((move.error for move in moves if move.error), None)
-            self._record(AgentPlan(agent, actions, error, loose=True))
+            self._record(AgentPlan(agent, actions, error, may_be_quote=True))
 
     def _read_named(self, line: str, headers: Sequence[re.Match[str]]) -> None:
-        rejected = self._rejected or _REJECTED.match(line[: headers[0].start()]) is not None
+        is_rejected = self._is_rejected or bool(_REJECTED.match(line[: headers[0].start()]))
         for plan in _read_between(line, headers):
             self._close()
-            self._open = plan
-            plan.remark |= rejected
+            self._open_plan = plan
+            plan.is_remark |= is_rejected
             # "Agent 0: DOWN to (1, 1)" may quote one step of the plan.
-            plan.loose |= len(plan.actions) == 1 and (len(headers) > 1 or "(" in line)
-            self._as_list = not plan.actions
-            self._bare = not re.search(r"\w", line[headers[-1].end() :])
+            plan.may_be_quote |= len(plan.actions) == 1 and (len(headers) > 1 or "(" in line)
+            self._has_action_list = not plan.actions
+            self._has_bare_name = not re.search(r"\w", line[headers[-1].end() :])
             self._record(plan)
-            if plan.remark:
-                self._open = None
+            if plan.is_remark:
+                self._open_plan = None
 
     def _read_unnamed(self, line: str) -> None:
         """Read a line without an agent's name, with more actions of the open plan or prose."""
-        plan, last = self._open, self.plans[-1] if self.plans else None
-        marker = _MARKER.match(line)
+        plan, last = self._open_plan, self.plans[-1] if self.plans else None
+        marker = _LINE_MARKER.match(line)
         assert marker is not None  # all parts are optional
-        body, listed = line[marker.end() :], marker.end() > 0 and self._as_list
+        body, listed = line[marker.end() :], marker.end() > 0 and self._has_action_list
         part = _read_actions(body, plan.agent if plan else last.agent if last else 0)
-        self._bare = False
+        self._has_bare_name = False
         # "Wait, they collide." or "Right, let's check." below a plan
-        is_exclamation = part.loose and not listed
-        is_prose = part.remark or is_exclamation or not re.search(r"\w", body)
+        is_exclamation = part.may_be_quote and not listed
+        is_prose = part.is_remark or is_exclamation or not re.search(r"\w", body)
         if is_prose or not (part.actions or part.error):
             self._block += 1
-            self._rejected = _REJECTED.match(line) is not None
-            words = _words(body)
-            numbered = listed and re.search("[0-9]", marker[0])
-            has_action = numbered and any(
+            self._is_rejected = _REJECTED.match(line) is not None
+            words = _split_words(body)
+            is_numbered = listed and re.search("[0-9]", marker[0])
+            has_action = is_numbered and any(
                 _parse_action(word) is not None for word in words if word[1:]
             )
             if plan and marker.end() and (has_action or len(re.findall(r"\w+", body)) == 1):
@@ -347,7 +354,7 @@ class _Reader:
             elif plan and plan.actions:
                 self._close()
             return
-        if plan is None or (plan.actions and self._blank and not listed):
+        if plan is None or (plan.actions and self._after_blank_line and not listed):
             if last and not part.error:
                 last.error = last.error or f"{_clip(line.strip())} stands apart from any agent"
             return
@@ -358,12 +365,12 @@ class _Reader:
 
     def _close(self) -> None:
         """Close the open plan, and set an error if it has no actions."""
-        plan, self._open, self._blank = self._open, None, False
-        if plan is not None and plan.actions and self._as_list:
-            plan.loose = True
+        plan, self._open_plan, self._after_blank_line = self._open_plan, None, False
+        if plan is not None and plan.actions and self._has_action_list:
+            plan.may_be_quote = True
         if plan is not None and plan.error is None and not plan.actions:
             plan.error = f"agent {plan.agent} has no actions (WAIT says that it stays)"
-            plan.remark = not self._bare
+            plan.is_remark = not self._has_bare_name
 
     def _record(self, plan: AgentPlan) -> None:
         plan.block = self._block
@@ -381,12 +388,12 @@ def _read_actions(text: str, agent: int) -> AgentPlan:
     """Parse the text after an agent's name into actions, an error or a remark."""
     plan = AgentPlan(agent)
     text = _drop_numbers(_POSITION.sub(" ", _ELLIPSES.sub(_ELLIPSIS, text)))
-    text = _ASIDES.sub(_drop_remark, text)
+    text = _PARENTHESES.sub(_drop_parenthesised_remark, text)
     if sentence := _SENTENCE.search(text):
-        following = _words(text[sentence.end() :])
+        following = _split_words(text[sentence.end() :])
         if following and _parse_action(following[0]) is None:
             text = text[: sentence.start()]
-    words = _words(text)
+    words = _split_words(text)
     codes = [_parse_action(word) for word in words]
     plan.actions = [action for action in codes if action is not None]
     unknown = [
@@ -403,42 +410,43 @@ def _read_actions(text: str, agent: int) -> AgentPlan:
     symbols = not any(word.isalnum() for word in words)
     leading = [word for word in words[:first] if _parse_action(word) is not None]
     if len(leading) == len(plan.actions) > 0 and len(words) - first > 1:
-        plan.loose = True
-        if _REPEATS.fullmatch(words[first]):
+        plan.may_be_quote = True
+        if _REPETITION.fullmatch(words[first]):
             # "3 steps" after three actions is their number.
-            is_comment = words[first] == str(len(leading)) and words[first + 1].lower() in _UNITS
+            next_word = words[first + 1].lower()
+            is_comment = words[first] == str(len(leading)) and next_word in _STEP_NOUNS
         else:
             is_comment = any(map(str.islower, prose)) and not any(map(str.islower, leading))
         if is_comment:
             plan.error = None
-    elif len(prose) > 1 or not (plan.actions or words[-1] == _CUT_MARK or symbols):
-        plan.actions, plan.remark = [], True
+    elif len(prose) > 1 or not (plan.actions or words[-1] == _TRUNCATION_MARK or symbols):
+        plan.actions, plan.is_remark = [], True
     return plan
 
 
 def _drop_numbers(text: str) -> str:
     """Remove consecutive numbers in front of the actions."""
-    numbers = list(_NUMBER.finditer(text))
+    numbers = list(_ACTION_NUMBER.finditer(text))
     if not numbers or re.search(r"\w", text[: numbers[0].start()]):
         return text
     first = _parse_number(numbers[0][1])
     if first > 1 or [int(number[1]) for number in numbers] != [*range(first, first + len(numbers))]:
         return text
-    return _NUMBER.sub(" ", text)
+    return _ACTION_NUMBER.sub(" ", text)
 
 
-def _drop_remark(aside: re.Match[str]) -> str:
+def _drop_parenthesised_remark(match: re.Match[str]) -> str:
     """Return text in parentheses if it may consist of actions, and a space otherwise."""
-    words = _words(aside[1])
+    words = _split_words(match[1])
     may_be_actions = words and all(
         _parse_action(word) is not None or word.isupper() for word in words
     )
-    if may_be_actions or _REPEATS.fullmatch(aside[1]):
-        return f" {aside[1]} "
+    if may_be_actions or _REPETITION.fullmatch(match[1]):
+        return f" {match[1]} "
     return " "
 
 
-def _words(text: str) -> list[str]:
+def _split_words(text: str) -> list[str]:
     """Return the words, numbers and symbols of a text, without punctuation."""
     return [token[0] for token in _TOKEN.finditer(text) if token.lastgroup]
 
@@ -450,7 +458,7 @@ def _parse_action(word: str) -> int | None:
 
 
 def _describe_unknown(word: str, agent: int) -> str:
-    return f"{_clip(word)} among the actions of agent {agent}: allowed are {_ALLOWED}"
+    return f"{_clip(word)} among the actions of agent {agent}: allowed are {_ALLOWED_ACTIONS}"
 
 
 def _clip(text: str) -> str:

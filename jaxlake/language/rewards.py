@@ -34,7 +34,7 @@ TextRewardFunction = Callable[..., list[float | None]]
 
 @dataclass(frozen=True)
 class RewardValues:
-    """Rewards by quality of the answer, in descending order. Defaults are those of the loop.
+    """Rewards by quality of the answer, in descending order. The loop uses the defaults.
 
     Raises:
         ValueError: A value is not finite, or the values are not in descending order.
@@ -56,10 +56,10 @@ class RewardValues:
             )
 
 
-_LOOP_VALUES = RewardValues()
+_DEFAULT_VALUES = RewardValues()
 
 
-def reward(outcome: Outcome, values: RewardValues = _LOOP_VALUES) -> jax.Array:
+def reward(outcome: Outcome, values: RewardValues = _DEFAULT_VALUES) -> jax.Array:
     """Return the rewards of verified answers, float32 with the batch shape of `outcome`.
 
     | answer                                          | reward       |
@@ -114,7 +114,7 @@ def score(
     board: Board,
     optimum: int | Solution | None = None,
     *,
-    values: RewardValues = _LOOP_VALUES,
+    values: RewardValues = _DEFAULT_VALUES,
     max_steps: int = DEFAULT_MAX_STEPS,
     find_optimum: bool = True,
     thinking: bool = False,
@@ -143,15 +143,14 @@ def score(
         TypeError: The text is not a string.
     """
     options: dict[str, Any] = {"values": values, "max_steps": max_steps, "thinking": thinking}
-    (found,) = score_batch([text], [board], [optimum], **options)
-    if found.optimal is not None or not find_optimum:
-        return found
+    (result,) = score_batch([text], [board], [optimum], **options)
+    if result.optimal is not None or not find_optimum:
+        return result
     solution = solve(pad_for_solver(as_instance(board)))
     if solution.status != Status.OPTIMAL:
-        return found
-    least = [int(solution.sum_of_costs)]
-    (found,) = score_batch([text], [board], least, **options)
-    return found
+        return result
+    (result,) = score_batch([text], [board], [int(solution.sum_of_costs)], **options)
+    return result
 
 
 def score_batch(
@@ -159,7 +158,7 @@ def score_batch(
     boards: Sequence[Board],
     optima: Sequence[float | Solution | None] | None = None,
     *,
-    values: RewardValues = _LOOP_VALUES,
+    values: RewardValues = _DEFAULT_VALUES,
     max_steps: int = DEFAULT_MAX_STEPS,
     thinking: bool = False,
 ) -> list[Score]:
@@ -211,7 +210,7 @@ def score_batch(
 
 
 def compute_scores(
-    verdict: Verdict, optimum_known: np.ndarray, values: RewardValues = _LOOP_VALUES
+    verdict: Verdict, optimum_known: np.ndarray, values: RewardValues = _DEFAULT_VALUES
 ) -> list[Score]:
     """Return the scores of B judged answers; `optimum_known` is bool (B,)."""
     rewards = _rewards_by_level(values)
@@ -280,7 +279,7 @@ def reward_function(
     *,
     board: str = "grid",
     optimum: str | None = "sum_of_costs",
-    values: RewardValues = _LOOP_VALUES,
+    values: RewardValues = _DEFAULT_VALUES,
     max_steps: int = DEFAULT_MAX_STEPS,
     thinking: bool = False,
     name: str = "lake_reward",
@@ -319,7 +318,7 @@ class _RewardOptions(NamedTuple):
 
     board: str
     optimum: str | None
-    values: RewardValues = _LOOP_VALUES
+    values: RewardValues = _DEFAULT_VALUES
     max_steps: int = DEFAULT_MAX_STEPS
     thinking: bool = False
 
@@ -362,7 +361,8 @@ def _reward_columns(
     )
     rows = list(zip(scores, has_board, strict=True))
     if callable(log_extra := columns.get("log_extra")):
-        log_extra("failure", [score.failure.label if is_lake else "" for score, is_lake in rows])
+        labels = [score.failure.label if is_lake else "" for score, is_lake in rows]
+        log_extra("failure", labels)
     return [score.reward if is_lake else None for score, is_lake in rows]
 
 
