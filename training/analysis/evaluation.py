@@ -2,7 +2,7 @@
 
 import json
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from training.memory import report_out_of_memory
 from training.phases.validate import generate_answers, judge_answers, validation_set
 from training.policy import huggingface
 from training.policy.policy import Policy, load_policy
-from training.run.answer_records import Rates, compute_validation_rates
+from training.run.answer_records import EpisodeRecord, compute_validation_rates
 from training.run.progress import console, new_table, print_table
 from training.run.rates import ISR, VALID, format_interval, format_isr
 from training.run.record_model import six_digits
@@ -35,15 +35,15 @@ def model_folder(model: str | Path) -> Path:
 
 @contextmanager
 def open_frozen_policy(config: RunConfig, folder: Path) -> Iterator[tuple[Policy, Sampler]]:
-    """Yield a policy and an engine with its weights, which stops when the block ends.
+    """Yield a policy and an engine with its weights; the engine stops at the end of the block.
 
-    The engine copies the weights, so the loaded ones are freed when it runs.
+    The engine copies the weights, so the loaded weights are freed before the first request.
     """
     advice = "use more devices in model.mesh or a smaller sampling.max_num_seqs"
-    with report_out_of_memory(advice), tempfile.TemporaryDirectory() as scratch:
+    with report_out_of_memory(advice), tempfile.TemporaryDirectory() as temporary:
         policy, params = load_policy(folder, config)
-        folder = Path(scratch) / "engine"
-        sampler = start_sampler(policy, params, config.sampling, folder, seed=config.seed)
+        engine_folder = Path(temporary) / "engine"
+        sampler = start_sampler(policy, params, config.sampling, engine_folder, seed=config.seed)
         del params
         try:
             yield policy, sampler
@@ -56,8 +56,11 @@ def evaluate(
 ) -> None:
     """Measure a model on the validation set of a configuration, and print its rates.
 
-    The rates are also written to the JSON file `output`, if given. With several `samples` per
-    instance, the rates include pass@k.
+    Args:
+        config: The configuration with the validation set.
+        model: Name or folder of the model.
+        output: JSON file for the rates; None writes no file.
+        samples: Number of answers per instance. With several, the rates include pass@k.
     """
     folder = model_folder(model)
     boards = validation_set(config)
@@ -67,41 +70,44 @@ def evaluate(
         )
     episodes = [
         episode
-        for first in range(samples)
-        for episode in judge_answers(config, boards, answers[first::samples])
+        for sample in range(samples)
+        for episode in judge_answers(config, boards, answers[sample::samples])
     ]
-    rates, domain = compute_validation_rates(0, episodes), get_domain(config)
-    on_lake = rates.total.isr is not None
-    metrics = {"valid": VALID if on_lake else "valid"}
-    metrics |= {term.key: METRIC_NAMES.get(term.key, term.name) for term in domain.scores}
-    sizes = pass_sizes(samples)
-    heads = [*metrics.values(), *([ISR] * on_lake), *(f"pass@{k}" for k in sizes[1:])]
-    title = f"{model} on {len(boards)} {domain.instance}s"
-    table = new_table(title, domain.space.group_label, *heads)
-    plain = rates.model_dump(mode="json", exclude={"stage"})
-
-    def add_row(name: str, group: str | None, row: Rates, entry: dict[str, Any]) -> None:
-        rows = [episode for episode in episodes if group in (None, episode.group)]
-        metric_rates = [
-            pass_rate((episode.id, episode.succeeds(metric)) for episode in rows)
-            for metric in metrics
-        ]
-        at_k = {k: pass_rate(((episode.id, episode.valid) for episode in rows), k) for k in sizes}
-        individual = format_isr(row)
-        cells = [format_interval(*rate) for rate in metric_rates]
-        cells += [] if individual is None else [individual]
-        table.add_row(name, *cells, *(format_interval(*at_k[k]) for k in sizes[1:]))
-        if samples > 1:
-            entry["pass_at"] = {
-                k: [six_digits(number) for number in rate] for k, rate in at_k.items()
-            }
-
-    for group, row in rates.groups.items():
-        add_row(domain.group_name(group), group, row, plain["groups"][group])
-    add_row("all", None, rates.total, plain["total"])
-    print_table(table)
+    title = f"{model} on {len(boards)} {get_domain(config).instance}s"
+    rates_json = _print_rates(config, title, episodes, samples)
     readable = sum(episode.parsed for episode in episodes)
     truncated = sum(episode.truncated for episode in episodes)
     console.print(f"{readable} of {len(episodes)} answers are readable; {truncated} were cut off.")
     if output is not None:  # after the table, since writing may fail
-        TextFile(output).write(json.dumps({"model": str(model), **plain}, indent=2) + "\n")
+        TextFile(output).write(json.dumps({"model": str(model), **rates_json}, indent=2) + "\n")
+
+
+def _print_rates(
+    config: RunConfig, title: str, episodes: Sequence[EpisodeRecord], samples: int
+) -> dict[str, Any]:
+    """Print a table of the rates by group, and return them as JSON."""
+    rates, domain = compute_validation_rates(0, episodes), get_domain(config)
+    has_isr = rates.total.isr is not None
+    metrics = {"valid": VALID if has_isr else "valid"}
+    metrics |= {term.key: METRIC_NAMES.get(term.key, term.name) for term in domain.scores}
+    sizes = pass_sizes(samples)
+    headings = [*metrics.values(), *([ISR] * has_isr), *(f"pass@{k}" for k in sizes[1:])]
+    table = new_table(title, domain.space.group_label, *headings)
+    rates_json = rates.model_dump(mode="json", exclude={"stage"})
+    rows = [
+        (domain.group_name(g), g, rates.groups[g], rates_json["groups"][g]) for g in rates.groups
+    ]
+    for name, group, row, entry in [*rows, ("all", None, rates.total, rates_json["total"])]:
+        answers = [episode for episode in episodes if group in (None, episode.group)]
+        cells = [
+            format_interval(*pass_rate((answer.id, answer.succeeds(metric)) for answer in answers))
+            for metric in metrics
+        ]
+        if (isr := format_isr(row)) is not None:
+            cells.append(isr)
+        at_k = {k: pass_rate(((answer.id, answer.valid) for answer in answers), k) for k in sizes}
+        table.add_row(name, *cells, *(format_interval(*at_k[k]) for k in sizes[1:]))
+        if samples > 1:
+            entry["pass_at"] = {k: list(map(six_digits, rate)) for k, rate in at_k.items()}
+    print_table(table)
+    return rates_json

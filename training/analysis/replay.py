@@ -1,4 +1,4 @@
-"""Replay a stage's design with other engineers, without training."""
+"""Show the results of a finished stage to other engineers, without training."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,13 +15,21 @@ from training.sampling.model_server import ModelServer
 from training.schema import RunConfig
 
 Design = DesignRecord[Configuration]
-"""The design of one engineer, by its name."""
+"""A design whose `engineer` is the requested name."""
 
 
 def replay_stage(path: Path, stage: int, kinds: Sequence[str]) -> list[Design]:
-    """Return the designs after a validated stage, one per engineer; `kinds` are names of engineers.
+    """Return one design per engineer from the results of a validated stage.
 
-    The engineers get the run's seeds and a byte-identical prompt.
+    The engineers get the seeds of the run and a byte-identical prompt.
+
+    Args:
+        path: Directory of the run.
+        stage: Number of the stage.
+        kinds: Names of engineers, as in `engineer.kind`.
+
+    Raises:
+        UserError: The stage has no results, or an engineer is unknown or unavailable.
     """
     directory = RunDirectory(path)
     config = directory.config()
@@ -29,13 +37,13 @@ def replay_stage(path: Path, stage: int, kinds: Sequence[str]) -> list[Design]:
     view, settings = make_stage_view(config, results, stage), make_design_settings(config)
     count_tokens = _make_token_counter(config, directory, stage)
 
-    def make(kind: str) -> Engineer:
+    def create_engineer(kind: str) -> Engineer:
         try:
             return make_engineer(config, directory, results, models, kind=kind)
         except (EngineerError, ValueError) as error:
             raise UserError(f"engineer {kind}: {error}") from error
 
-    def ask(kind: str, engineer: Engineer) -> Design:
+    def request_design(kind: str, engineer: Engineer) -> Design:
         try:
             design = run_design(
                 engineer,
@@ -49,12 +57,13 @@ def replay_stage(path: Path, stage: int, kinds: Sequence[str]) -> list[Design]:
         return design.model_copy(update={"engineer": kind})
 
     with ModelServer(config.sampling, config.engineer) as models:
-        engineers = [(kind, make(kind)) for kind in kinds]  # create all before the first request
-        return [ask(kind, engineer) for kind, engineer in engineers]
+        # An unknown engineer raises here, before any request.
+        engineers = [(kind, create_engineer(kind)) for kind in kinds]
+        return [request_design(kind, engineer) for kind, engineer in engineers]
 
 
 def _make_token_counter(config: RunConfig, directory: RunDirectory, stage: int) -> CountTokens:
-    """Return the token counter that the run used to truncate the context of a stage."""
+    """Return the token counter with which the run truncated the context of a stage."""
     if config.engineer.max_context_tokens is None:
         return estimate_tokens
     from training.policy.tokenizer import load_tokenizer
@@ -63,5 +72,5 @@ def _make_token_counter(config: RunConfig, directory: RunDirectory, stage: int) 
     try:
         tokenizer = load_tokenizer(folder)
     except Exception as error:  # tokenizers has no narrower exception
-        raise UserError(f"{folder}: holds no tokenizer that can be read") from error
+        raise UserError(f"{folder}: holds no readable tokenizer") from error
     return lambda text: len(tokenizer.encode(text, add_special_tokens=False))

@@ -172,12 +172,12 @@ def _evaluate_benchmark(args: argparse.Namespace, config: "RunConfig", policy: A
             f"--request: got {decided[0]}, which the configuration and the other options decide"
         )
     folder = read_folder(args.benchmark)
-    places = select_board_indices(
+    indices = select_board_indices(
         folder.boards, agents=args.agents, sizes=args.sizes, limit=args.limit
     )
     answerer = _answerer(args, config, policy, folder.boards, request)
     return evaluate_benchmark(
-        config, folder, places, answerer, output, request=request, samples=args.samples
+        config, folder, indices, answerer, output, request=request, samples=args.samples
     )
 
 
@@ -195,7 +195,7 @@ def _answerer(
     if args.endpoint is not None:
         client = _client(args)
         concurrency = args.concurrency or 16
-        yield EndpointAnswerer(config, client, boards, concurrency=concurrency, request=fields)
+        yield EndpointAnswerer(config, client, boards, concurrency=concurrency, fields=fields)
         return
     from training.analysis.evaluation import model_folder, open_frozen_policy
 

@@ -47,5 +47,5 @@ def test_pass_sizes_are_powers_of_two_and_the_count():
 def test_check_samples_rejects_greedy_samples():
     check_samples(1, 0.0)
     check_samples(8, 0.5)
-    with pytest.raises(UserError, match=r"--samples is 8; it must be 1 with validation\.temp"):
+    with pytest.raises(UserError, match=r"--samples must be 1 with validation\.temp"):
         check_samples(8, 0.0)

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from multiprocessing.pool import ThreadPool
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,14 +26,13 @@ if TYPE_CHECKING:
     from engineer.engineers.endpoint import ChatClient  # imports openai
 
 _BATCH_FACTOR = 4
-"""Batch size as a multiple of the engine's parallel prompts. Large batches reduce idle time."""
+"""Batch size as a multiple of the engine's parallel prompts, so that the engine is rarely idle."""
 
 MAX_CONSECUTIVE_FAILURES = 8
-"""Maximum number of consecutive failures, in addition to the other pending requests."""
-
+"""Number of consecutive failures that end an evaluation, plus one per further parallel request."""
 
 AnswerRequest = tuple[int, int]
-"""The index of a board in the benchmark, and the number of the requested answer."""
+"""Index of a board in the benchmark, and number of the answer to this board (its sample)."""
 
 
 class BenchmarkAnswer(Record):
@@ -43,7 +43,7 @@ class BenchmarkAnswer(Record):
     sample: Count = 0  # number of the answer to this board, from 0
     text: str  # whole answer, including the opening thinking tag if the prompt ends with it
     reasoning: str = ""  # reasoning that an endpoint returned separately; not judged
-    tokens: Count  # generated tokens, including requests that timed out
+    tokens: Count  # generated tokens; the token limit if the endpoint reports no number
     truncated: bool = False  # whether the token limit cut the answer off
 
 
@@ -55,7 +55,7 @@ class SamplerAnswerer:
     ) -> None:
         self._config, self._policy, self._sampler = config, policy, sampler
         self._boards = boards
-        self._prompts = [policy.encode_prompt(_prompt(config, board)) for board in boards]
+        self._prompts = [policy.encode_prompt(_make_prompt(config, board)) for board in boards]
 
     @property
     def model(self) -> str:
@@ -63,14 +63,15 @@ class SamplerAnswerer:
         return f"weights {self._sampler.weight_version}"
 
     def answer(self, requests: Sequence[AnswerRequest]) -> Iterator[BenchmarkAnswer]:
-        """Yield an answer per request. Its seed depends only on the board and the number."""
-        batch = max(CHUNK, _BATCH_FACTOR * self._config.sampling.max_num_seqs)
-        for sample, alike in groupby(sorted(requests, key=_sample_number), key=_sample_number):
-            places = [place for place, _ in alike]
-            for first in range(0, len(places), batch):
-                yield from self._answer(places[first : first + batch], sample)
+        """Yield one answer per request. Its seed depends only on the board and the sample."""
+        batch_size = max(CHUNK, _BATCH_FACTOR * self._config.sampling.max_num_seqs)
+        get_sample = itemgetter(1)
+        for sample, group in groupby(sorted(requests, key=get_sample), key=get_sample):
+            indices = [index for index, _ in group]
+            for start in range(0, len(indices), batch_size):
+                yield from self._answer_batch(indices[start : start + batch_size], sample)
 
-    def _answer(self, places: Sequence[int], sample: int) -> Iterator[BenchmarkAnswer]:
+    def _answer_batch(self, indices: Sequence[int], sample: int) -> Iterator[BenchmarkAnswer]:
         request = SamplingRequest(
             prompts=self._prompts,
             n=1,
@@ -79,23 +80,23 @@ class SamplerAnswerer:
             top_k=self._config.validation.top_k,
             max_tokens=self._config.prompt.max_tokens,
             stop_token_ids=self._policy.stop_ids,
-            seed=_seed(self._config, sample),
-            chosen=places,
+            seed=_get_seed(self._config, sample),
+            chosen=indices,
         )
-        for place, (completion,) in zip(places, self._sampler.sample(request), strict=True):
-            config, sample_id = self._boards[place].key
+        for index, (completion,) in zip(indices, self._sampler.sample(request), strict=True):
+            config, sample_id = self._boards[index].key
             yield BenchmarkAnswer(
                 config=config,
                 sample_id=sample_id,
                 sample=sample,
-                text=self._policy.decode(completion.token_ids, self._prompts[place]),
+                text=self._policy.decode(completion.token_ids, self._prompts[index]),
                 tokens=len(completion.token_ids),
                 truncated=completion.truncated,
             )
 
 
 class EndpointAnswerer:
-    """Answers boards with a model behind an OpenAI-compatible endpoint, several at a time."""
+    """Answers boards with a model behind an OpenAI-compatible endpoint, in parallel requests."""
 
     def __init__(
         self,
@@ -104,49 +105,51 @@ class EndpointAnswerer:
         boards: Sequence[BenchmarkBoard],
         *,
         concurrency: int,
-        request: dict[str, Any],  # further fields of each request
+        fields: dict[str, Any],  # further fields of each request
     ) -> None:
-        self._config, self._client, self._request = config, client, request
+        self._config, self._client, self._fields = config, client, fields
         self._boards, self._concurrency = boards, concurrency
 
     @property
     def model(self) -> str:
-        """The endpoint's name of the model."""
+        """The name of the model at the endpoint."""
         return self._client.model
 
     def answer(self, requests: Sequence[AnswerRequest]) -> Iterator[BenchmarkAnswer]:
-        """Yield answers in any order; raise a `UserError` if many questions fail in a row."""
+        """Yield answers in any order; raise a `UserError` if many consecutive requests fail."""
         failed = consecutive = 0
         seeds = {
-            sample: sampling_seeds(_seed(self._config, sample), len(self._boards))
+            sample: sampling_seeds(_get_seed(self._config, sample), len(self._boards))
             for sample in {sample for _, sample in requests}
         }
-        questions = ((place, sample, seeds[sample][place]) for place, sample in requests)
+        seeded_requests = ((index, sample, seeds[sample][index]) for index, sample in requests)
         with ThreadPool(min(self._concurrency, len(requests))) as pool:
-            for outcome in pool.imap_unordered(self._request_answer, questions):
-                if isinstance(outcome, BenchmarkAnswer):
+            for result in pool.imap_unordered(self._request_answer, seeded_requests):
+                if isinstance(result, BenchmarkAnswer):
                     consecutive = 0
-                    yield outcome
+                    yield result
                     continue
-                failed, consecutive, problem = failed + 1, consecutive + 1, str(outcome)
+                failed, consecutive, problem = failed + 1, consecutive + 1, str(result)
                 if consecutive >= MAX_CONSECUTIVE_FAILURES + self._concurrency - 1:
                     raise UserError(
-                        f"--endpoint: {consecutive} questions failed in a row, the last one: "
-                        f"{problem}. Answers that came are kept; the same command goes on"
+                        f"--endpoint: {consecutive} consecutive requests failed, the last one with "
+                        f"{problem}. The same command resumes the evaluation"
                     )
         if failed:
-            console.print(f"{failed} questions failed, the last one: {problem}", style="yellow")
+            console.print(f"{failed} requests failed, the last one with {problem}", style="yellow")
 
-    def _opening(self, prompt: str) -> str:
+    def _get_opening_tag(self, prompt: str) -> str:
         """Return the opening thinking tag at the end of a prompt, or an empty string."""
         if not self._config.prompt.chat:
             return opening_tag(prompt)
         return THINKING_PREFIX if self._config.prompt.thinking else ""
 
-    def _request_answer(self, request: tuple[int, int, int]) -> BenchmarkAnswer | EngineerError:
-        place, sample, seed = request
-        config, board = self._config, self._boards[place]
-        prompt = _prompt(config, board)
+    def _request_answer(
+        self, seeded_request: tuple[int, int, int]
+    ) -> BenchmarkAnswer | EngineerError:
+        index, sample, seed = seeded_request
+        config, board = self._config, self._boards[index]
+        prompt = _make_prompt(config, board)
         try:
             response = self._client.complete(
                 prompt,
@@ -154,18 +157,21 @@ class EndpointAnswerer:
                 chat=config.prompt.chat,
                 fields={
                     "temperature": config.validation.temperature,
-                    **_truncation(config),
+                    **_get_truncation_fields(config),
                     "seed": seed,
-                    **self._request,
+                    **self._fields,
                 },
             )
         except EngineerError as error:
             return error
+        text = response.text
+        if not response.reasoning:
+            text = self._get_opening_tag(prompt) + text
         return BenchmarkAnswer(
             config=board.config,
             sample_id=board.sample_id,
             sample=sample,
-            text=response.text if response.reasoning else self._opening(prompt) + response.text,
+            text=text,
             reasoning=response.reasoning,
             tokens=response.tokens,
             truncated=response.truncated,
@@ -173,26 +179,22 @@ class EndpointAnswerer:
 
 
 Answerer = SamplerAnswerer | EndpointAnswerer
-"""A source of answers; `model` differs between weights if they can be identified."""
+"""Answers boards. Its `model` is the identifier of the weights, or their name at an endpoint."""
 
 
-def _sample_number(requests: AnswerRequest) -> int:
-    return requests[1]
-
-
-def _seed(config: RunConfig, sample: int) -> int:
-    """Return the seed of answer number `sample` to every board."""
+def _get_seed(config: RunConfig, sample: int) -> int:
+    """Return the seed that answer number `sample` to every board is drawn with."""
     seed = config.validation.seed
     return int(np.random.default_rng([seed, sample]).integers(2**31)) if sample else seed
 
 
-def _truncation(config: RunConfig) -> dict[str, float]:
-    """Return the truncation fields that are set; some endpoints don't support the others."""
+def _get_truncation_fields(config: RunConfig) -> dict[str, float]:
+    """Return `top_p` and `top_k` if they are in use, because some endpoints reject them."""
     top_p, top_k = config.validation.top_p, config.validation.top_k
     return ({"top_p": top_p} if top_p < 1.0 else {}) | ({"top_k": top_k} if top_k else {})
 
 
-def _prompt(config: RunConfig, board: BenchmarkBoard) -> str:
+def _make_prompt(config: RunConfig, board: BenchmarkBoard) -> str:
     """Return the prompt of a board, without a chat template."""
     instance = parse_grid(board.grid, max_size=board.size, max_agents=board.num_agents)
     return board_prompt(instance, config.prompt)

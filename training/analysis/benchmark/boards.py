@@ -1,4 +1,4 @@
-"""Read benchmark boards from a folder, either ours or rows of the published data set."""
+"""Read the boards of a benchmark from a folder."""
 
 import hashlib
 import json
@@ -42,22 +42,24 @@ class BenchmarkFolder:
 
 
 def read_folder(path: Path) -> BenchmarkFolder:
-    """Read the boards of `jaxlake dataset benchmark DIR`, or rows of the published data set.
+    """Read a folder from `jaxlake dataset benchmark DIR`, or rows of the published data set.
 
-    Published boards have no optimum, so they are solved here.
+    Published rows have no optimum, so their boards are solved first.
+
+    Raises:
+        UserError: `path` is not a folder of valid boards with distinct keys.
     """
     if not path.is_dir():
-        raise UserError(f"--benchmark is {path}; it must be a folder of boards")
+        raise UserError(f"--benchmark must be a folder of boards, got {path}")
     try:
         files = published_files(path)
         boards = [_make_board(row) for row in read_published(path)]
     except DatasetError as error:
         raise UserError(f"--benchmark: {error}") from error
-    if repeated := [
-        key for key, count in Counter(board.key for board in boards).items() if count > 1
-    ]:
+    counts = Counter(board.key for board in boards)
+    if repeated := [key for key, count in counts.items() if count > 1]:
         name = "/".join(filter(None, repeated[0]))
-        raise UserError(f"--benchmark: {path}: the board {name} occurs twice")
+        raise UserError(f"--benchmark: {path}: board {name} occurs twice")
     digests = {
         str(file.relative_to(path)): hashlib.sha256(file.read_bytes()).hexdigest() for file in files
     }
@@ -73,26 +75,32 @@ def select_board_indices(
 ) -> list[int]:
     """Return the indices of the selected boards.
 
-    `agents` and `sizes` restrict the boards. At most `limit` boards are selected, evenly spread. A
-    `UserError` names numbers that no board has.
+    Args:
+        boards: All boards.
+        agents: Numbers of agents to select; None selects all.
+        sizes: Board sizes to select; None selects all.
+        limit: Maximum number of boards, which are spread evenly over the selected ones.
+
+    Raises:
+        UserError: No board has one of the numbers, or no board matches both selections.
     """
-    for option, numbers, available in (
+    for option, values, available in (
         ("--agents", agents, {board.num_agents for board in boards}),
         ("--sizes", sizes, {board.size for board in boards}),
     ):
-        if unknown := [number for number in numbers or () if number not in available]:
+        if unknown := [value for value in values or () if value not in available]:
             allowed = ", ".join(map(str, sorted(available)))
-            raise UserError(f"{option}: got {unknown[0]}, the benchmark has boards of {allowed}")
+            raise UserError(f"{option} must be among {allowed}, got {unknown[0]}")
     indices = [
         index
         for index, board in enumerate(boards)
         if (agents is None or board.num_agents in agents) and (sizes is None or board.size in sizes)
     ]
     if not indices:
-        raise UserError("--agents, --sizes: got numbers that no board has both of")
+        raise UserError("--agents and --sizes: no board matches both")
     if limit is None or limit >= len(indices):
         return indices
-    return [indices[number * len(indices) // limit] for number in range(limit)]
+    return [indices[position * len(indices) // limit] for position in range(limit)]
 
 
 def _make_board(row: PublishedRow) -> BenchmarkBoard:
@@ -107,14 +115,12 @@ def _make_board(row: PublishedRow) -> BenchmarkBoard:
 
 
 def _solve_missing_optima(boards: Sequence[BenchmarkBoard]) -> list[BenchmarkBoard]:
-    """Return the boards with missing optima added."""
+    """Return the boards after solving those without an optimum."""
     unsolved = [board for board in boards if board.optimum is None]
     if not unsolved:
         return list(boards)
-    console.print(f"Solving {len(unsolved)} boards that come without their optimum.")
-    lines = (
-        json.dumps({"id": row, "grid": board.grid}).encode() for row, board in enumerate(unsolved)
-    )
+    console.print(f"Solving {len(unsolved)} boards without a known optimum.")
+    lines = (json.dumps({"id": i, "grid": board.grid}).encode() for i, board in enumerate(unsolved))
     optima = {
         board.key: (record["sum_of_costs"], record["makespan"])
         for board, (_, record) in zip(unsolved, solve_lines(lines), strict=True)

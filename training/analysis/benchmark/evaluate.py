@@ -1,4 +1,4 @@
-"""Run or resume a model's evaluation on a benchmark, and compare it with published rates."""
+"""Evaluate a model on a benchmark, and compare its rates with published ones."""
 
 import json
 from collections.abc import Sequence
@@ -62,47 +62,57 @@ class EvaluationDirectory:
         for name in dict.fromkeys([*existing.files, *evaluation.files]):
             if existing.files.get(name) != evaluation.files.get(name):
                 raise UserError(
-                    f"{folder.path / name}: holds other boards than those that {self.path} has "
-                    "answers to; choose another --output"
+                    f"{folder.path / name}: holds other boards than the evaluation in {self.path}; "
+                    "choose another --output"
                 )
-        trees = (json.loads(record.model_dump_json()) for record in (existing, evaluation))
-        if differences := differing_keys(*trees):
+        settings = (json.loads(record.model_dump_json()) for record in (existing, evaluation))
+        if differences := differing_keys(*settings):
             raise UserError(
-                f"{self.path}: holds another evaluation, which differs in "
-                f"{', '.join(differences)}; choose another --output"
+                f"{self.path}: holds an evaluation that differs in {', '.join(differences)}; "
+                "choose another --output"
             )
 
     def read_answers(self) -> dict[tuple[str, str], dict[int, BenchmarkAnswer]]:
-        """Return the existing answers by board and number; the first of duplicates counts."""
+        """Return the saved answers by board and sample; the first of duplicates counts."""
         answers: dict[tuple[str, str], dict[int, BenchmarkAnswer]] = {}
         for answer in self.answers.read():
-            by_number = answers.setdefault((answer.config, answer.sample_id), {})
-            by_number.setdefault(answer.sample, answer)
+            samples = answers.setdefault((answer.config, answer.sample_id), {})
+            samples.setdefault(answer.sample, answer)
         return answers
 
 
 def evaluate_benchmark(
     config: RunConfig,
     folder: BenchmarkFolder,
-    board_indices: Sequence[int],  # the boards to answer, as indices of `folder.boards`
-    answerer: AbstractContextManager[Answerer],
+    board_indices: Sequence[int],
+    open_answerer: AbstractContextManager[Answerer],
     output: Path,
     *,
-    request: dict[str, Any],  # further fields of an endpoint's requests
+    request: dict[str, Any],
     samples: int = 1,
 ) -> bool:
-    """Complete the answers of a model to a benchmark; write and print all rates.
+    """Request the missing answers of a model to a benchmark; write and print all rates.
 
-    Existing answers in `output` are kept. Returns whether all answers are complete.
+    Args:
+        config: Configuration of the prompt and of sampling.
+        folder: The boards of the benchmark.
+        board_indices: The boards to answer.
+        open_answerer: Opens the model when the context is entered.
+        output: Folder of the evaluation. Answers in it are kept.
+        request: Further fields of an endpoint's requests.
+        samples: Number of answers per board.
+
+    Returns:
+        Whether all requested answers exist.
 
     Raises:
         UserError: `output` contains another evaluation, or the model is unavailable.
     """
     boards = [folder.boards[index] for index in board_indices]
     published, directory = comparable_results(boards), EvaluationDirectory(output)
-    with answerer as opened:
+    with open_answerer as answerer:
         evaluation = EvaluationRecord(
-            model=opened.model,
+            model=answerer.model,
             files=folder.files,
             prompt=config.prompt,
             temperature=config.validation.temperature,
@@ -114,43 +124,47 @@ def evaluate_benchmark(
         directory.claim(evaluation, folder)
         with lock_folder(output):
             directory.claim(evaluation, folder)  # another process may have been first
-            _answer(directory, folder, board_indices, opened, samples)
+            _request_answers(directory, folder, board_indices, answerer, samples)
             judged = judge(config, boards, directory.read_answers(), samples)
             if not judged:
-                raise UserError(f"{output}: holds no answer to the boards that were asked for")
+                raise UserError(f"{output}: holds no answers to the selected boards")
             results = results_json(evaluation.model, boards, judged, published, samples)
             directory.results.write(json.dumps(results, indent=2) + "\n")
     print_rates(judged, published, samples)
     missing = samples * len(boards) - len(judged)
     if missing:
-        console.print(f"{missing} answers are missing; the same command asks for them again.")
+        console.print(f"{missing} answers are missing; the same command requests them again.")
     console.print(f"Answers and results: {output}", soft_wrap=True)
     return not missing
 
 
 def comparable_results(boards: Sequence[BenchmarkBoard]) -> list[PublishedResult]:
-    """Return the published results, with aggregates only if all their cells are selected."""
-    selection = {(board.num_agents, board.size) for board in boards}
-    rows = [
+    """Return the published results that the boards can be compared with.
+
+    The published aggregate of a number of agents is the mean over all published board sizes. It is
+    comparable only if the boards have exactly these sizes.
+    """
+    results = [
         result for name in COMPARED_MODELS for result in published_results() if result.model == name
     ]
-    cells = {(row.num_agents, row.size) for row in rows if row.size is not None}
+    published_cells = {(row.num_agents, row.size) for row in results if row.size is not None}
+    selected_cells = {(board.num_agents, board.size) for board in boards}
+    incomparable_agents = {num_agents for num_agents, _ in published_cells ^ selected_cells}
+    return [
+        result
+        for result in results
+        if result.size is not None or result.num_agents not in incomparable_agents
+    ]
 
-    def complete(agents: int) -> bool:
-        of_agents = {cell for cell in cells if cell[0] == agents}
-        return of_agents == {cell for cell in selection if cell[0] == agents}
 
-    return [row for row in rows if row.size is not None or complete(row.num_agents)]
-
-
-def _answer(
+def _request_answers(
     directory: EvaluationDirectory,
     folder: BenchmarkFolder,
     board_indices: Sequence[int],
     answerer: Answerer,
     samples: int,
 ) -> None:
-    """Request the missing answers, and save each when it arrives."""
+    """Request the missing answers, and save each as soon as it arrives."""
     answers = directory.read_answers()
     requests = [
         (index, sample)
@@ -161,7 +175,7 @@ def _answer(
     total = samples * len(board_indices)
     done = total - len(requests)
     if done:
-        console.print(f"{done} of {total} answers are there already.")
+        console.print(f"{done} of {total} answers exist already.")
     if not requests:
         return
     with track("benchmark", total, start=done, unit="answers") as advance:

@@ -1,4 +1,7 @@
-"""Verify and count answers to the benchmark, for `results.json` and tables."""
+"""Verify and count answers to the benchmark, for `results.json` and tables.
+
+Rates are reported by cell, which is one number of agents on one board size.
+"""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,12 +31,12 @@ _COLUMNS = {
     "valid": {"valid": VALID, "isr": ISR},
     "optimal": {"optimal_makespan": "makespan", "optimal_sum_of_costs": "sum of costs"},
 }
-"""Columns next to a published metric: headings by the names of rates."""
+"""Measured rates shown next to each published metric: headings by the names of rates."""
 
 
 @dataclass(frozen=True)
 class JudgedAnswer:
-    """One answer and its verdict."""
+    """One answer and its verification."""
 
     board: BenchmarkBoard
     answer: BenchmarkAnswer
@@ -43,7 +46,7 @@ class JudgedAnswer:
 def judge(
     config: RunConfig,
     boards: Sequence[BenchmarkBoard],
-    answers: Mapping[tuple[str, str], Mapping[int, BenchmarkAnswer]],  # by board and number
+    answers: Mapping[tuple[str, str], Mapping[int, BenchmarkAnswer]],  # by board and sample
     samples: int = 1,
 ) -> list[JudgedAnswer]:
     """Return the first `samples` existing answers to each board, verified, in board order."""
@@ -56,18 +59,19 @@ def judge(
     lake = Lake(config)
     judged: dict[tuple[tuple[str, str], int], JudgedAnswer] = {}
     # All boards of an `InstanceSet` have the same number of agents.
-    for _, same_agents in groupby(sorted(answered, key=_num_agents), key=_num_agents):
-        group = list(same_agents)
-        texts, instances = [one.text for _, one in group], _instance_set([one for one, _ in group])
+    for _, group in groupby(sorted(answered, key=_get_num_agents), key=_get_num_agents):
+        pairs = list(group)
+        instances = _make_instance_set([board for board, _ in pairs])
+        texts = [answer.text for _, answer in pairs]
         episodes = lake.episodes(instances, texts, lake.judge(instances, texts))
-        for (board, answer), episode in zip(group, episodes, strict=True):
+        for (board, answer), episode in zip(pairs, episodes, strict=True):
             judged[board.key, answer.sample] = JudgedAnswer(board, answer, episode)
     return [judged[board.key, answer.sample] for board, answer in answered]
 
 
 def results_json(
     model: str,
-    boards: Sequence[BenchmarkBoard],  # that were asked about
+    boards: Sequence[BenchmarkBoard],  # the selected boards, answered or not
     answers: Sequence[JudgedAnswer],
     published: Sequence[PublishedResult],
     samples: int = 1,
@@ -83,11 +87,11 @@ def results_json(
         "boards": len(boards),
         "samples": samples,
         "answered": len(answers),
-        "without_known_optimum": sum(answer.board.optimum is None for answer in answers),
-        "tokens": sum(answer.answer.tokens for answer in answers),
+        "without_known_optimum": sum(judged.board.optimum is None for judged in answers),
+        "tokens": sum(judged.answer.tokens for judged in answers),
         "total": _rates_json({}, answers, (), samples),
         **{
-            name: [_rates_json(place, group, published, samples) for place, group in groups]
+            name: [_rates_json(labels, group, published, samples) for labels, group in groups]
             for name, groups in tables.items()
         },
     }
@@ -97,62 +101,77 @@ def print_rates(
     answers: Sequence[JudgedAnswer], published: Sequence[PublishedResult], samples: int = 1
 ) -> None:
     """Print valid and optimal rates and the ISR by agents and size, next to published rates."""
+    _print_published_metrics(answers, published)
+    if samples > 1:
+        _print_pass_at_k(answers, samples)
+    if any(result.misprinted for result in published):
+        console.print("* misprinted: not the mean of its cells, or not a count of 150 boards.")
+    _print_totals(answers)
+    _print_counts(answers)
+
+
+def _print_published_metrics(
+    answers: Sequence[JudgedAnswer], published: Sequence[PublishedResult]
+) -> None:
     models = dict.fromkeys(result.model for result in published)
-    printed = {(result.num_agents, result.size, result.model): result for result in published}
+    results = {(result.num_agents, result.size, result.model): result for result in published}
     for metric, columns in _COLUMNS.items():
         title = f"\n{metric.capitalize()}, per cent [95% interval]"
         table = new_table(title, "agents, board", "n", *columns.values(), *models)
         for agents, size, group in _iterate_cells(answers):
-            rates = [_format_rate(group, one) for one in columns]
-            cells = [
-                _format_published(printed.get((agents, size, model)), metric) for model in models
+            measured = [_format_rate(group, name) for name in columns]
+            printed = [
+                _format_published(results.get((agents, size, model)), metric) for model in models
             ]
-            table.add_row(_cell_name(agents, size), f"{len(group)}", *rates, *cells)
+            table.add_row(_cell_name(agents, size), f"{len(group)}", *measured, *printed)
             if size is None:
                 table.add_section()
         print_table(table)
-    if samples > 1:
-        sizes = pass_sizes(samples)
-        title = "\nAt least one of k answers valid, per cent [95% interval over boards]"
-        table = new_table(title, "agents, board", "n", *(f"pass@{k}" for k in sizes))
-        for agents, size, group in _iterate_cells(answers):
-            passed = (format_interval(*_pass_rate(group, "valid", k)) for k in sizes)
-            table.add_row(_cell_name(agents, size), f"{len(group)}", *passed)
-        print_table(table)
-    if any(result.misprinted for result in published):
-        console.print("* misprinted: not the mean of its cells, or not a count of 150 boards.")
-    _print_totals(answers)
-    total, tokens = _rates(answers), [answer.answer.tokens for answer in answers]
+
+
+def _print_pass_at_k(answers: Sequence[JudgedAnswer], samples: int) -> None:
+    sizes = pass_sizes(samples)
+    title = "\nAt least one of k answers valid, per cent [95% interval over boards]"
+    table = new_table(title, "agents, board", "n", *(f"pass@{k}" for k in sizes))
+    for agents, size, group in _iterate_cells(answers):
+        rates = (format_interval(*_compute_pass_rate(group, "valid", k)) for k in sizes)
+        table.add_row(_cell_name(agents, size), f"{len(group)}", *rates)
+    print_table(table)
+
+
+def _print_totals(answers: Sequence[JudgedAnswer]) -> None:
+    headings = (VALID, ISR, "optimal makespan", "optimal sum of costs")
+    table = new_table("\nBy configuration, per cent [95% interval]", "", "n", *headings)
+    for labels, group in [*_group_answers(answers, "config"), ({"config": "all"}, answers)]:
+        rates = [_format_rate(group, name) for columns in _COLUMNS.values() for name in columns]
+        table.add_row(labels["config"], f"{len(group)}", *rates)
+    print_table(table)
+
+
+def _print_counts(answers: Sequence[JudgedAnswer]) -> None:
+    total, tokens = _compute_rates(answers), [judged.answer.tokens for judged in answers]
     failures = ", ".join(f"{name} {count}" for name, count in total.failures.items())
     console.print(
         f"First failures: {failures or 'none'}.\n"
         f"Tokens: {sum(tokens):,} in all, {sum(tokens) / total.count:,.0f} per answer, at most "
         f"{max(tokens):,}. Cut off by the token limit: "
-        f"{sum(one.answer.truncated for one in answers):,} of {total.count:,} answers.",
+        f"{sum(judged.answer.truncated for judged in answers):,} of {total.count:,} answers.",
         soft_wrap=True,
     )
-    if unknown := sum(answer.board.optimum is None for answer in answers):
+    if unknown := sum(judged.board.optimum is None for judged in answers):
         console.print(
-            f"The optimum of {unknown} boards is not known: answers to them count as not optimal."
+            f"{unknown} answers count as not optimal: no optimum of their board is known."
         )
-
-
-def _print_totals(answers: Sequence[JudgedAnswer]) -> None:
-    heads = (VALID, ISR, "optimal makespan", "optimal sum of costs")
-    table = new_table("\nBy configuration, per cent [95% interval]", "", "n", *heads)
-    for place, group in [*_group_answers(answers, "config"), ({"config": "all"}, answers)]:
-        cells = [_format_rate(group, column) for columns in _COLUMNS.values() for column in columns]
-        table.add_row(place["config"], f"{len(group)}", *cells)
-    print_table(table)
 
 
 def _iterate_cells(
     answers: Sequence[JudgedAnswer],
 ) -> Iterator[tuple[int, int | None, list[JudgedAnswer]]]:
-    """Yield agents, size (None: all) and answers of each cell and each number of agents."""
-    for place, of_agents in _group_answers(answers, "num_agents"):
-        for cell, group in [*_group_answers(of_agents, "num_agents", "size"), (place, of_agents)]:
-            yield place["num_agents"], cell.get("size"), group
+    """Yield (agents, size, answers) for each cell, and with size None for all sizes together."""
+    for labels, all_sizes in _group_answers(answers, "num_agents"):
+        for cell, group in _group_answers(all_sizes, "size"):
+            yield labels["num_agents"], cell["size"], group
+        yield labels["num_agents"], None, all_sizes
 
 
 def _cell_name(agents: int, size: int | None) -> str:
@@ -162,14 +181,14 @@ def _cell_name(agents: int, size: int | None) -> str:
 def _group_answers(
     answers: Sequence[JudgedAnswer], *fields: str
 ) -> list[tuple[dict[str, Any], list[JudgedAnswer]]]:
-    """Return answers grouped by fields of their boards, ascending."""
+    """Return answers grouped by fields of their boards, in ascending order of these fields."""
 
-    def place(answer: JudgedAnswer) -> tuple[Any, ...]:
-        return tuple(getattr(answer.board, field) for field in fields)
+    def get_values(judged: JudgedAnswer) -> tuple[Any, ...]:
+        return tuple(getattr(judged.board, field) for field in fields)
 
     return [
-        (dict(zip(fields, where, strict=True)), list(group))
-        for where, group in groupby(sorted(answers, key=place), key=place)
+        (dict(zip(fields, values, strict=True)), list(group))
+        for values, group in groupby(sorted(answers, key=get_values), key=get_values)
     ]
 
 
@@ -183,67 +202,67 @@ def _format_published(result: PublishedResult | None, metric: str) -> str:
 def _format_rate(answers: Sequence[JudgedAnswer], metric: str) -> str:
     """Format a rate in per cent with its interval; the ISR has no interval."""
     if metric == "isr":
-        return format_isr(_rates(answers)) or "-"
-    return format_interval(*_pass_rate(answers, metric))
+        return format_isr(_compute_rates(answers)) or "-"
+    return format_interval(*_compute_pass_rate(answers, metric))
 
 
-def _pass_rate(
+def _compute_pass_rate(
     answers: Sequence[JudgedAnswer], metric: str, k: int = 1
 ) -> tuple[float, float, float]:
-    return pass_rate(((answer.board.key, answer.episode.succeeds(metric)) for answer in answers), k)
+    return pass_rate(((judged.board.key, judged.episode.succeeds(metric)) for judged in answers), k)
 
 
-def _rates(answers: Sequence[JudgedAnswer]) -> Rates:
-    return compute_rates([answer.episode for answer in answers])
+def _compute_rates(answers: Sequence[JudgedAnswer]) -> Rates:
+    return compute_rates([judged.episode for judged in answers])
 
 
 def _rates_json(
-    place: dict[str, Any],
+    labels: dict[str, Any],
     answers: Sequence[JudgedAnswer],
     published: Sequence[PublishedResult],
     samples: int,
 ) -> dict[str, Any]:
-    rates = _rates(answers)
+    rates = _compute_rates(answers)
     counts = {metric: rates.successes(metric) for metric in METRIC_NAMES}
-    published_cells = {
-        one.model: {"valid": one.valid, "optimal": one.optimal, "misprinted": list(one.misprinted)}
-        for one in published
-        if (one.num_agents, one.size) == (place.get("num_agents"), place.get("size"))
+    published_rates = {
+        row.model: {"valid": row.valid, "optimal": row.optimal, "misprinted": list(row.misprinted)}
+        for row in published
+        if (row.num_agents, row.size) == (labels.get("num_agents"), labels.get("size"))
     }
     return {
-        **place,
+        **labels,
         "count": rates.count,
-        "tokens": sum(answer.answer.tokens for answer in answers),
-        "truncated": sum(answer.answer.truncated for answer in answers),
+        "tokens": sum(judged.answer.tokens for judged in answers),
+        "truncated": sum(judged.answer.truncated for judged in answers),
         **counts,
         "isr": six_digits(rates.isr or 0.0),
         "intervals": {
-            metric: [six_digits(end) for end in _pass_rate(answers, metric)[1:]]
+            metric: [six_digits(end) for end in _compute_pass_rate(answers, metric)[1:]]
             for metric in counts
         },
-        **({"pass_at": _pass_at(answers, samples)} if samples > 1 else {}),
+        **({"pass_at": _pass_at_k_json(answers, samples)} if samples > 1 else {}),
         "failures": rates.failures,
-        **({"published": published_cells} if published_cells else {}),
+        **({"published": published_rates} if published_rates else {}),
     }
 
 
-def _pass_at(answers: Sequence[JudgedAnswer], samples: int) -> dict[str, list[float] | None]:
+def _pass_at_k_json(answers: Sequence[JudgedAnswer], samples: int) -> dict[str, list[float] | None]:
     """Return pass@k with its interval by k; None if no board has k answers."""
-    rates = {str(k): _pass_rate(answers, "valid", k) for k in pass_sizes(samples)}
+    rates = {str(k): _compute_pass_rate(answers, "valid", k) for k in pass_sizes(samples)}
     return {
         k: None if math.isnan(rate[0]) else [six_digits(number) for number in rate]
         for k, rate in rates.items()
     }
 
 
-def _num_agents(answered: tuple[BenchmarkBoard, BenchmarkAnswer]) -> int:
-    return answered[0].num_agents
+def _get_num_agents(pair: tuple[BenchmarkBoard, BenchmarkAnswer]) -> int:
+    return pair[0].num_agents
 
 
-def _instance_set(boards: Sequence[BenchmarkBoard]) -> InstanceSet:
+def _make_instance_set(boards: Sequence[BenchmarkBoard]) -> InstanceSet:
     """Return the boards, all with the same number of agents, with optima and without plans."""
-    agents, side = boards[0].num_agents, max(board.size for board in boards)
-    instances = [parse_grid(board.grid, max_size=side, max_agents=agents) for board in boards]
+    agents, max_size = boards[0].num_agents, max(board.size for board in boards)
+    instances = [parse_grid(board.grid, max_size=max_size, max_agents=agents) for board in boards]
     has_optimum = [board.optimum is not None for board in boards]
     costs, makespans = np.array([board.optimum or (-1, -1) for board in boards], np.int16).T
     no_plan = np.zeros((len(boards), 0, agents), np.int8)

@@ -119,7 +119,7 @@ def wilson(k: int, n: int) -> tuple[float, float]:
 def test_rates_follow_from_answers(folder: Path, local: Path, capsys: pytest.CaptureFixture[str]):
     assert evaluate(folder, local, "--model", "jaxlake-base") == 0  # nothing is left to be asked
     printed = capsys.readouterr().out
-    assert f"{4 * EACH} of {4 * EACH} answers are there already" in printed
+    assert f"{4 * EACH} of {4 * EACH} answers exist already" in printed
     rows, answers = read_rows(folder), answers_of(local)
     assert set(rows) == set(answers)
     results = json.loads((local / "results.json").read_text())
@@ -204,7 +204,7 @@ def test_interrupted_evaluation_resumes_to_equal_results(
     server.refuse_after = 7
     assert ask(folder, parts, server, *one_by_one) == 2
     said = capsys.readouterr().err
-    assert "questions failed in a row" in said
+    assert "consecutive requests failed" in said
     assert "taken away" in said
     assert KEY not in said
     assert len(answers_of(parts)) == 7
@@ -249,8 +249,8 @@ def test_options_select_boards(folder: Path, server: ModelServer, tmp_path: Path
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        (["--sizes", "9"], "--sizes: got 9, the benchmark has boards of 3, 4"),
-        (["--agents", "5"], "--agents: got 5, the benchmark has boards of 2"),
+        (["--sizes", "9"], "--sizes must be among 3, 4, got 9"),
+        (["--agents", "5"], "--agents must be among 2, got 5"),
         (["--request", "seed=1"], "--request: got seed"),
         (["--request", "seed"], "--request is 'seed'; it must be KEY=VALUE"),
         (["--request", "x=.nan"], "--request is 'x=.nan'; it must be KEY=VALUE"),
