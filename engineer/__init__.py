@@ -25,9 +25,9 @@ from engineer.engineers.language_model import (
 )
 from engineer.engineers.rule import RuleEngineer
 from engineer.evidence import (
+    AnswerStatistics,
     FailedCase,
     GroupEvidence,
-    Signals,
     StageEvidence,
     StageHistory,
     Tally,
@@ -49,7 +49,7 @@ from engineer.spent import Spent
 __all__ = ["Configuration", "Domain", "InfeasibleError", "KnobConfiguration", "KnobSpace"]
 __all__ += ["Slices", "Term"]
 __all__ += ["FailedCase", "GroupEvidence", "StageEvidence", "StageHistory", "Tally"]
-__all__ += ["Signals", "StageView", "TrainingEvidence"]
+__all__ += ["AnswerStatistics", "StageView", "TrainingEvidence"]
 __all__ += ["BLOCKS", "CUTS", "BlockName", "Context", "ContextStyle", "build_context"]
 __all__ += ["Engineer", "EngineerError", "GeneratedText", "NoteWriter", "Proposal", "Task"]
 __all__ += ["TextRequest"]

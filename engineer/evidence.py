@@ -40,7 +40,7 @@ class Tally(FrozenModel):
         return self.percent(self.valid) if self.count else None
 
 
-class Signals(FrozenModel):
+class AnswerStatistics(FrozenModel):
     """Readability, truncation and length of the answers of one group."""
 
     readable: Ratio  # share of answers that the parser can read
@@ -53,7 +53,7 @@ class Signals(FrozenModel):
 class GroupEvidence(Tally):
     """The validation answers of one group, in total and by slices."""
 
-    signals: Signals | None = None
+    answer_statistics: AnswerStatistics | None = None
     slices: dict[str, dict[str, Tally]] = Field(default_factory=dict)
     """Answers by factor and level, such as {"hole_ratio": {"0.2": ...}}."""
 
@@ -66,7 +66,7 @@ class TrainingEvidence(FrozenModel):
     resampled: Count = 0  # number of further instances that replaced training instances
     reward_first: Finite  # mean reward over the first tenth of the updates
     reward_last: Finite  # mean reward over the last tenth of the updates
-    groups_without_variance: Ratio  # share of prompts whose answers have equal rewards
+    zero_variance_share: Ratio  # share of prompts whose answers have equal rewards
     clip_share: Ratio  # share of tokens whose probability ratio was clipped
     entropy: Finite  # mean entropy of the policy, nats per token
     completion_length: Finite  # mean length, tokens
@@ -74,8 +74,8 @@ class TrainingEvidence(FrozenModel):
     """By group: mean over updates of the mean p(1-p) of prompts with valid rate p."""
     rollouts: dict[str, Tally] = Field(default_factory=dict)
     """By group: the answers to the stage's training instances."""
-    signals: dict[str, Signals] = Field(default_factory=dict)
-    """By group: statistics of the same answers."""
+    answer_statistics: dict[str, AnswerStatistics] = Field(default_factory=dict)
+    """By group: readability, truncation and length of these answers."""
 
 
 class FailedCase(FrozenModel):

@@ -224,11 +224,9 @@ def _train(
     failed = _split_failures(learners, count - valid, normals[..., 1:])
     learnability = rates * (1.0 - rates) * learners.uniformity[:, stage - 1]
     reward = np.sum(shares * rates, axis=1)
-    without_variance = np.sum(shares * (rates**8 + (1.0 - rates) ** 8), axis=1)
-    columns = [
-        *(x.tolist() for x in (learners.rollouts, reward, without_variance, rates, learnability)),
-        *map(_to_int_lists, (valid, failed)),
-    ]
+    zero_variance_share = np.sum(shares * (rates**8 + (1.0 - rates) ** 8), axis=1)
+    values = (learners.rollouts, reward, zero_variance_share, rates, learnability)
+    columns = [*(x.tolist() for x in values), *map(_to_int_lists, (valid, failed))]
     return [_training_evidence(domain, *row) for row in zip(*columns, strict=True)]
 
 
@@ -236,7 +234,7 @@ def _training_evidence(
     domain: Domain,
     count: int,
     reward: float,
-    without_variance: float,
+    zero_variance_share: float,
     rates: Sequence[float],
     learnability: Sequence[float],
     valid: Sequence[int],
@@ -244,21 +242,21 @@ def _training_evidence(
 ) -> TrainingEvidence:
     groups = domain.space.groups
     answers = {
-        group: rollout_evidence(domain, count, n, failures, rate)
-        for group, n, failures, rate in zip(groups, valid, failed, rates, strict=True)
+        group: rollout_evidence(domain, count, *numbers)
+        for group, *numbers in zip(groups, valid, failed, rates, strict=True)
     }
     return TrainingEvidence(
         updates=UPDATES,
         instances=INSTANCES,
         reward_first=reward,
         reward_last=reward,
-        groups_without_variance=min(without_variance, 1.0),
+        zero_variance_share=min(zero_variance_share, 1.0),
         clip_share=0.01,
         entropy=0.4,
         completion_length=30.0,
         learnability=dict(zip(groups, learnability, strict=True)),
         rollouts={group: tally for group, (tally, _) in answers.items()},
-        signals={group: signals for group, (_, signals) in answers.items()},
+        answer_statistics={group: statistics for group, (_, statistics) in answers.items()},
     )
 
 

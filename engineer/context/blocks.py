@@ -117,12 +117,13 @@ def _validation_cells(domain: Domain, tally: GroupEvidence | None) -> dict[str, 
     names = ("valid now", "readable", "cut off", "most frequent failure")
     if tally is None or not tally.count:
         return dict.fromkeys(names, "?")
-    signals = tally.signals
+    statistics = tally.answer_statistics
     top = max(domain.failures, key=lambda term: tally.failures.get(term.key, 0))
     count = tally.failures.get(top.key, 0)
     cells = (
         _rate(tally),
-        *((_share(signals.readable), _share(signals.truncated)) if signals else ("?", "?")),
+        _share(statistics.readable if statistics else None),
+        _share(statistics.truncated if statistics else None),
         f"{top.name} ({tally.percent(count)}%)" if count else "none",
     )
     return dict(zip(names, cells, strict=True))
@@ -132,11 +133,11 @@ def _training_cells(view: StageView, group: str) -> dict[str, str]:
     training = view.evidence.training
     tally = training.rollouts.get(group) if training else None
     learnability = training.learnability.get(group) if training else None
-    signals = training.signals.get(group) if training else None
+    statistics = training.answer_statistics.get(group) if training else None
     return {
         "valid in training": f"{tally.valid_percent}%" if tally and tally.count else "?",
         "p(1-p)": "?" if learnability is None else f"{learnability:.2f}",
-        "no success": _share(signals.without_success if signals else None),
+        "no success": _share(statistics.without_success if statistics else None),
     }
 
 
@@ -240,7 +241,7 @@ def _training_details(view: StageView, detail: Detail, blocks: Collection[str]) 
         "## Training details",
         f"{t.updates} updates on {t.instances} instances. Mean reward {t.reward_first:.2f} over the"
         f" first tenth of the updates, {t.reward_last:.2f} over the last. Instances whose answers"
-        f" all earned the same, so that they taught nothing: {percent(t.groups_without_variance)}%."
+        f" all earned the same, so that they taught nothing: {percent(t.zero_variance_share)}%."
         f" Mean answer {t.completion_length:.0f} tokens.",
     ]
     if t.rollouts:

@@ -49,9 +49,9 @@ def shuffle_evidence(view: StageView, seed: int) -> StageView:
     evidence, training = view.evidence, view.evidence.training
     learnability = training.learnability if training else {}
     rollouts = training.rollouts if training else {}
-    signals = training.signals if training else {}
+    statistics = training.answer_statistics if training else {}
     mappings: list[Mapping[str, Any]] = [evidence.validation, evidence.environment, learnability]
-    mappings += [rollouts, signals, view.valid_before, view.taken_back]
+    mappings += [rollouts, statistics, view.valid_before, view.taken_back]
     for field in _GROUP_FIELDS:
         mappings += [getattr(past, field) for past in view.history]
     groups = list(dict.fromkeys(chain(view.domain.space.groups, *mappings)))
@@ -71,7 +71,7 @@ def shuffle_evidence(view: StageView, seed: int) -> StageView:
             update={
                 "learnability": permute(learnability),
                 "rollouts": permute(rollouts),
-                "signals": permute(signals),
+                "answer_statistics": permute(statistics),
             }
         ),
         "failed_cases": (),

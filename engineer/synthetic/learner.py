@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from engineer.domain import Domain
-from engineer.evidence import GroupEvidence, Signals, Tally
+from engineer.evidence import AnswerStatistics, GroupEvidence, Tally
 from engineer.space import Configuration, KnobSpace
 
 MAX_FALL = 1.96
@@ -93,14 +93,14 @@ def validation_evidence(
         valid=valid,
         scores={term.key: score for term in domain.scores},
         failures=_failures(domain, failed),
-        signals=_signals(failed[0] / count, None),
+        answer_statistics=_answer_statistics(failed[0] / count, None),
     )
 
 
 def rollout_evidence(
     domain: Domain, count: int, valid: int, failed: Sequence[int], rate: float
-) -> tuple[Tally, Signals]:
-    """Return the tally and signals of a group's training answers, with eight per instance.
+) -> tuple[Tally, AnswerStatistics]:
+    """Return the tally and statistics of a group's training answers, with eight per instance.
 
     Args:
         domain: The environment.
@@ -110,14 +110,14 @@ def rollout_evidence(
         rate: Success rate p, which determines the share of instances without a valid answer.
     """
     tally = Tally(count=count, valid=valid, failures=_failures(domain, failed))
-    return tally, _signals(failed[0] / count, (1.0 - rate) ** 8)
+    return tally, _answer_statistics(failed[0] / count, (1.0 - rate) ** 8)
 
 
 def _failures(domain: Domain, failed: Sequence[int]) -> dict[str, int]:
     return {term.key: n for term, n in zip(domain.failures, failed, strict=True) if n}
 
 
-def _signals(unreadable: float, without_success: float | None) -> Signals:
-    return Signals(
+def _answer_statistics(unreadable: float, without_success: float | None) -> AnswerStatistics:
+    return AnswerStatistics(
         readable=1.0 - unreadable, truncated=0.0, tokens=30.0, without_success=without_success
     )

@@ -6,9 +6,9 @@ from engineer.context.blocks import CASE_LIMIT, SUMMARY_LIMIT
 from engineer.context.view import FULL_DETAIL, StageView
 from engineer.domain import Domain
 from engineer.evidence import (
+    AnswerStatistics,
     FailedCase,
     GroupEvidence,
-    Signals,
     StageEvidence,
     StageHistory,
     Tally,
@@ -50,7 +50,9 @@ def longest_view(
     groups = domain.space.groups
     validated, trained = (_tally(domain, count) for count in answers)
     evidence_of_group = GroupEvidence(
-        **validated.model_dump(), signals=_signals(), slices=_slices(domain, validated)
+        **validated.model_dump(),
+        answer_statistics=_answer_statistics(),
+        slices=_slices(domain, validated),
     )
     case = FailedCase(
         group=groups[-1],
@@ -116,8 +118,8 @@ def _slices(domain: Domain, tally: Tally) -> dict[str, dict[str, Tally]]:
     }
 
 
-def _signals() -> Signals:
-    return Signals(readable=1.0, truncated=1.0, tokens=9_999.0, without_success=1.0)
+def _answer_statistics() -> AnswerStatistics:
+    return AnswerStatistics(readable=1.0, truncated=1.0, tokens=9_999.0, without_success=1.0)
 
 
 def _training(domain: Domain, tally: Tally) -> TrainingEvidence:
@@ -127,13 +129,13 @@ def _training(domain: Domain, tally: Tally) -> TrainingEvidence:
         instances=tally.count,
         reward_first=0.12,
         reward_last=0.12,
-        groups_without_variance=1.0,
+        zero_variance_share=1.0,
         clip_share=1.0,
         entropy=0.12,
         completion_length=9_999.0,
         learnability=dict.fromkeys(groups, 0.12),
         rollouts=dict.fromkeys(groups, tally),
-        signals=dict.fromkeys(groups, _signals()),
+        answer_statistics=dict.fromkeys(groups, _answer_statistics()),
     )
 
 

@@ -146,24 +146,26 @@ def _training_evidence(
     rates = learner.rates(levels)
     reward = rng.random(2)
     answer_rng = np.random.default_rng(int(reward[0] * 2**53))
-    rollouts, signals = {}, {}
+    rollouts, statistics = {}, {}
     for group, rate, kinds in zip(domain.space.groups, rates, learner.kinds, strict=True):
         valid = int(answer_rng.binomial(256, rate))
         failed = answer_rng.multinomial(256 - valid, kinds).tolist()
-        rollouts[group], signals[group] = rollout_evidence(domain, 256, valid, failed, float(rate))
+        rollouts[group], statistics[group] = rollout_evidence(
+            domain, 256, valid, failed, float(rate)
+        )
     learnability = rates * (1.0 - rates) * rng.uniform(0.4, 1.0, len(rates))
     return TrainingEvidence(
         updates=int(rng.integers(4, 200)),
         instances=int(rng.integers(64, 4001)),
         reward_first=float(reward[0]),
         reward_last=float(reward[1]),
-        groups_without_variance=float(rng.random()),
+        zero_variance_share=float(rng.random()),
         clip_share=float(rng.beta(1.0, 20.0)),
         entropy=float(rng.gamma(2.0, 0.2)),
         completion_length=float(rng.uniform(5.0, 60.0)),
         learnability=dict(zip(domain.space.groups, learnability.tolist(), strict=True)),
         rollouts=rollouts,
-        signals=signals,
+        answer_statistics=statistics,
     )
 
 

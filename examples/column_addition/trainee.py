@@ -137,7 +137,7 @@ def reinforce(
         instances=len(np.unique(rows_by_update)),
         reward_first=rates[0].mean(),
         reward_last=rates[-1].mean(),
-        groups_without_variance=np.isin(rates, (0.0, 1.0)).mean(),
+        zero_variance_share=np.isin(rates, (0.0, 1.0)).mean(),
         clip_share=0.0,
         entropy=entropies.mean(),
         completion_length=lengths.mean(),

@@ -115,7 +115,7 @@ def training(learnability: Mapping[str, float] | None = None, instances: int = 1
         instances=instances,
         reward_first=0.1,
         reward_last=0.2,
-        groups_without_variance=0.5,
+        zero_variance_share=0.5,
         clip_share=0.0,
         entropy=1.0,
         completion_length=9.0,

@@ -3,10 +3,10 @@
 import pytest
 
 from engineer import (
+    AnswerStatistics,
     Domain,
     FailedCase,
     GroupEvidence,
-    Signals,
     StageEvidence,
     StageHistory,
     StageView,
@@ -48,7 +48,7 @@ def evidence() -> StageEvidence:
                 GroupEvidence,
                 (50, 41, 30, 33),
                 {"hole": 5, "swapping_conflict": 4},
-                signals=Signals(readable=0.98, truncated=0.02, tokens=25),
+                answer_statistics=AnswerStatistics(readable=0.98, truncated=0.02, tokens=25),
                 slices={
                     "hole_ratio": {"0.2": counted(Tally, (20, 19, 15, 16), {"hole": 1})},
                     "waits": {
@@ -66,13 +66,15 @@ def evidence() -> StageEvidence:
             instances=1280,
             reward_first=0.31,
             reward_last=0.48,
-            groups_without_variance=0.35,
+            zero_variance_share=0.35,
             clip_share=0.02,
             entropy=0.44,
             completion_length=21.3,
             learnability={"3": 0.11, "4": 0.23, "5": 0.02},
             rollouts={"3": Tally(count=40, valid=28, failures={"hole": 12})},
-            signals={"3": Signals(readable=1.0, truncated=0.0, tokens=20, without_success=0.12)},
+            answer_statistics={
+                "3": AnswerStatistics(readable=1.0, truncated=0.0, tokens=20, without_success=0.12)
+            },
         ),
         environment={
             "3": {

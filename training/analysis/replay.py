@@ -1,4 +1,4 @@
-"""Show the results of a finished stage to other engineers, without training."""
+"""Replay the design of a stage with other engineers, without training."""
 
 from collections.abc import Sequence
 from pathlib import Path

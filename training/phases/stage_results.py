@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from engineer import (
+    AnswerStatistics,
     Configuration,
     DesignSettings,
     FailedCase,
     Guard,
-    Signals,
     StageEvidence,
     StageHistory,
     StageView,
@@ -271,7 +271,7 @@ def _training_evidence(config: RunConfig, updates: Sequence[UpdateMetrics]) -> T
         resampled=sum(update.resampled_boards or 0 for update in updates),
         reward_first=_mean([update.reward_mean for update in updates[:tenth]]),
         reward_last=_mean([update.reward_mean for update in updates[-tenth:]]),
-        groups_without_variance=_mean([update.zero_variance_share for update in updates]),
+        zero_variance_share=_mean([update.zero_variance_share for update in updates]),
         clip_share=_mean([update.clip_share for update in updates]),
         entropy=_mean([update.entropy for update in updates]),
         completion_length=_mean([update.completion_length for update in updates]),
@@ -279,7 +279,7 @@ def _training_evidence(config: RunConfig, updates: Sequence[UpdateMetrics]) -> T
             group: _mean([row.learnability for row in rows]) for group, rows in groups.items()
         },
         rollouts={group: _sum(rows) for group, rows in groups.items()},
-        signals={group: _signals(rows) for group, rows in groups.items()},
+        answer_statistics={group: _answer_statistics(rows) for group, rows in groups.items()},
     )
 
 
@@ -292,10 +292,10 @@ def _by_group(config: RunConfig, updates: Sequence[UpdateMetrics]) -> dict[str, 
     return {group: metrics for group, metrics in rows.items() if metrics}
 
 
-def _signals(rows: Sequence[GroupMetrics]) -> Signals:
+def _answer_statistics(rows: Sequence[GroupMetrics]) -> AnswerStatistics:
     """Return the statistics of the answers to one group's training instances."""
     count = sum(row.count for row in rows)
-    return Signals(
+    return AnswerStatistics(
         readable=sum(row.readable for row in rows) / count,
         truncated=sum(row.truncated for row in rows) / count,
         tokens=sum(row.tokens * row.count for row in rows) / count,

@@ -10,10 +10,10 @@ from typing import Annotated, Any, Self
 from pydantic import Field, SerializeAsAny, WrapValidator, model_validator
 
 from engineer import (
+    AnswerStatistics,
     Configuration,
     GroupEvidence,
     KnobConfiguration,
-    Signals,
     StageEvidence,
     Tally,
 )
@@ -178,9 +178,9 @@ def _group_evidence(episodes: Sequence[EpisodeRecord]) -> GroupEvidence:
         for factor, by_level in sorted(levels.items())
     }
     count = len(episodes)
-    signals = Signals(
+    statistics = AnswerStatistics(
         readable=sum(episode.parsed for episode in episodes) / count,
         truncated=sum(episode.truncated for episode in episodes) / count,
         tokens=sum(episode.tokens for episode in episodes) / count,
     )
-    return GroupEvidence(**_tally_fields(episodes), slices=slices, signals=signals)
+    return GroupEvidence(**_tally_fields(episodes), slices=slices, answer_statistics=statistics)

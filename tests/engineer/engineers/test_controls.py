@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engineer import (
+    AnswerStatistics,
     ShuffledEngineer,
-    Signals,
     SimulatedEngineer,
     Tally,
     Task,
@@ -117,11 +117,11 @@ def test_shuffle_permutes_training_evidence(view):
         "3": Tally(count=40, valid=31, failures={"hole": 9}),
         "4": Tally(count=24, valid=6, failures={"hole": 18}),
     }
-    signals = {
-        group: Signals(readable=1.0, truncated=0.0, tokens=tokens)
+    answer_statistics = {
+        group: AnswerStatistics(readable=1.0, truncated=0.0, tokens=tokens)
         for group, tokens in (("3", 30), ("4", 40))
     }
-    changes = {"rollouts": rollouts, "signals": signals}
+    changes = {"rollouts": rollouts, "answer_statistics": answer_statistics}
     training = view.evidence.training.model_copy(update=changes)
     view = replace(view, evidence=view.evidence.model_copy(update={"training": training}))
     for seed in range(20):

@@ -31,7 +31,7 @@ def finished_study(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for run in study.runs:
         write_sample_run(
             directory.run(run).path,
-            study.config_of(run, directory.policy),
+            study.make_run_config(run, directory.policy),
             skill=SKILLS[run.engineer, run.seed],
             count_tokens=len,
             design_seconds=run.seed + 0.25,

@@ -208,17 +208,17 @@ def test_replay_page_solver_plans_are_optimal(page):
 def test_replay_page_cuts_long_texts_and_old_stages(finished_run):
     run = load_run(finished_run)
     whole = answers_json(run)
-    assert (whole.validations_left_out, whole.one_in) == (0, 1)
+    assert (whole.omitted_validations, whole.stride) == (0, 1)
     part = answers_json(run, max_characters=len(whole.text) // 2)
-    count = part.validations_left_out
+    count = part.omitted_validations
     assert 0 < count < 4
     assert len(part.text) <= len(whole.text) // 2
     assert len(json.loads(part.text)["stages"]) == 4 - count
     least = answers_json(run, max_characters=len(whole.text) // 12)
     assert len(least.text) <= len(whole.text) // 12
-    assert least.one_in > 1
+    assert least.stride > 1
     [stage] = json.loads(least.text)["stages"]
-    assert len(stage["answers"]) == -(-120 // least.one_in)
+    assert len(stage["answers"]) == -(-120 // least.stride)
     assert answers_json(run, max_characters=100).text == ""
 
 

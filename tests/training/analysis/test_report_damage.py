@@ -13,8 +13,8 @@ from training.analysis.report.load_run import load_run
     [
         ("summary.json", None, "The run has not finished"),
         ("metrics.jsonl", None, "metrics.jsonl: is missing"),
-        ("stages", None, "stages/0: is not there yet"),
-        ("stages/2", None, "stages/2: is not there yet"),
+        ("stages", None, "stages/0: does not exist yet"),
+        ("stages/2", None, "stages/2: does not exist yet"),
         ("stages/3/decision.json", None, "stages/3/decision.json: is missing"),
         ("stages/3/episodes.jsonl", None, "stages/3/episodes.jsonl: is missing"),
         ("metrics.jsonl", "[1]\n3\n", "metrics.jsonl:1: "),
@@ -44,7 +44,7 @@ def test_damaged_line_affects_only_itself(run_copy):
     assert unreadable == "stages/3/episodes.jsonl:5: not JSON; the line is left out"
     assert other.startswith("stages/3/episodes.jsonl:2: group: required, but missing; ")
     path.write_text("{}\n" * 9)
-    assert load_run(run_copy).missing[-1] == "stages/3/episodes.jsonl: 4 lines more left out"
+    assert load_run(run_copy).missing[-1] == "stages/3/episodes.jsonl: 4 more lines are left out"
 
 
 def test_page_of_incomplete_run_names_missing_files(run_copy):
@@ -52,7 +52,7 @@ def test_page_of_incomplete_run_names_missing_files(run_copy):
     for name in ("summary.json", "timings.jsonl"):
         (run_copy / name).unlink()
     page = page_of(run_copy)
-    for sentence in ("not finished", "stages/0: is not there yet"):
+    for sentence in ("not finished", "stages/0: does not exist yet"):
         assert sentence in page.text
     assert "Nothing has been validated yet." in page.text
     assert "Training reward" in page.text

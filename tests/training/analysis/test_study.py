@@ -21,7 +21,7 @@ from tests.training.analysis.studies import (
     run_of,
     write_study,
 )
-from training.analysis.study.report import verdict
+from training.analysis.study.report import describe_differences
 
 METRICS = ("valid", "optimal_sum_of_costs", "optimal_makespan")
 
@@ -98,7 +98,7 @@ def test_study_page_shows_the_results(finished_study):
             assert re.findall(r"[\d.]+", cell) == expected
     assert page.source.count('class="chart"') == 3 + 3 + 9 + 2
     assert "nan" not in page.text
-    assert verdict(results_of(finished_study), "valid") in page.text
+    assert describe_differences(results_of(finished_study), "valid") in page.text
     sections = re.findall(r'<section id="([\w-]+)"', page.source)
     assert re.findall(r'<li><a href="#([\w-]+)"', page.source) == sections
 
@@ -113,14 +113,16 @@ def test_equal_engineers_show_no_difference(study_copy):
     for metric in METRICS:
         shown = results["engineers"]["lively"]["difference"][metric]
         assert [shown[key] for key in ("value", "low", "high", "beyond")] == [0, 0, 0, 0]
-        assert "no difference seen: lively (0.0 [0.0, 0.0])" in verdict(results, metric)
+        assert "no difference seen: lively (0.0 [0.0, 0.0])" in describe_differences(
+            results, metric
+        )
 
 
-def test_verdict_names_better_and_worse_engineers(study_copy):
-    assert "better: lively (+" in verdict(results_of(study_copy), "valid")
+def test_sentence_names_better_and_worse_engineers(study_copy):
+    assert "better: lively (+" in describe_differences(results_of(study_copy), "valid")
     write_study(study_copy, baseline="lively")
     assert report_only(study_copy) == 0
-    assert "worse: steady (-" in verdict(results_of(study_copy), "valid")
+    assert "worse: steady (-" in describe_differences(results_of(study_copy), "valid")
 
 
 def test_designs_and_answers_are_counted(study_copy):
@@ -175,7 +177,7 @@ def test_runs_on_other_boards_are_not_paired(study_copy, capsys):
 def test_runs_of_another_study_are_rejected(study_copy, capsys):
     write_study(study_copy, set=["stages.instances=240"])
     assert report_only(study_copy) == 2
-    assert "its configuration is not that of steady, seed 1" in capsys.readouterr().err
+    assert "its configuration differs from steady, seed 1" in capsys.readouterr().err
 
 
 def test_unfinished_run_is_named_and_left_out(study_copy):

@@ -122,7 +122,7 @@ def test_study_benchmark_names_missing_files(folder: Path, capsys: Any):
     untouched = other.stat().st_mtime_ns
     answers.write_bytes(b"".join(whole.splitlines(keepends=True)[:-3]))
     assert command(folder, "--report-only") == 0
-    assert "Without answers: random_fixed, seed 1." in capsys.readouterr().out
+    assert "Runs without answers: random_fixed, seed 1." in capsys.readouterr().out
     assert command(folder) == 0
     assert sorted(answers.read_bytes().splitlines()) == sorted(whole.splitlines())
     assert other.stat().st_mtime_ns == untouched

@@ -15,7 +15,7 @@ from tests.training.analysis.studies import (
     write_study,
 )
 from training.analysis.study.config import load_study
-from training.analysis.study.contexts import longest_view_of, require_equal_contexts
+from training.analysis.study.contexts import make_longest_view, require_equal_contexts
 from training.errors import UserError
 from training.phases.stage_results import make_design_settings
 from training.schema import load
@@ -153,6 +153,6 @@ def test_paper_contexts_fit_the_limit(name):
 @pytest.mark.parametrize("name", ["paper", "paper_smoke"])
 def test_longest_paper_context_is_not_cut(name):
     config = load(ROOT / f"configs/{name}.yaml")
-    context = build_stage_context(longest_view_of(config), make_design_settings(config))
+    context = build_stage_context(make_longest_view(config), make_design_settings(config))
     assert context.cut == ()
     assert 0.9 * 8000 < context.tokens <= 8000

@@ -202,5 +202,5 @@ def test_cluster_parameters_exist_in_submitit(tmp_path):
     for wrong in ({"gpus": 1}, {"timeout_min": "long"}):
         with pytest.raises(UserError, match="--cluster: got local with"):
             Cluster("local", tmp_path, wrong)
-    with pytest.raises(UserError, match="--cluster: got slurm"):
+    with pytest.raises(UserError, match="--cluster slurm"):
         Cluster("slurm", tmp_path, {})

@@ -64,7 +64,7 @@ MISTAKES = {
     f"{NEW} model.pretrained=jaxlake-bse": "did you mean jaxlake-base?",
     "run configs/miniature.yaml --run-dir README.md": "--run-dir must be a new or existing folder",
     "run configs/miniature.yaml --run-dir docs": "docs: is not empty and holds no run",
-    "study configs/study_sizes.yaml --study-dir docs": "docs: holds no study",
+    "study configs/study_sizes.yaml --study-dir docs": "docs: is not empty and holds no study",
     "study configs/study_sizes.yaml --study-dir README.md": "--study-dir must be a new or existing",
     "evaluate configs/miniature.yaml --model nowhere": "model 'nowhere': no such folder",
     "evaluate configs/miniature.yaml --model jaxlake-base --output docs": "docs: can't be written",

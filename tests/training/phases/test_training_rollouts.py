@@ -38,7 +38,7 @@ def test_training_evidence_adds_up_the_updates_by_map_size():
         "failures": {"hole": 1},
     }
     assert evidence.rollouts["3"].failures == {"hole": 11, "off_board": 4, "parse_error": 5}
-    assert evidence.signals["3"].model_dump() == {
+    assert evidence.answer_statistics["3"].model_dump() == {
         "readable": pytest.approx(25 / 30),
         "truncated": 0.0,
         "tokens": 30.0,

@@ -1,6 +1,6 @@
 """Charts as SVG elements, drawn by matplotlib. Functions return None without data.
 
-Colours are variables of the page's style sheet. Titles are texts for screen readers.
+Colours are variables of the page's style sheet. Titles are only read by screen readers.
 """
 
 import io
@@ -21,15 +21,15 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator, PercentFormatter
 from jaxlake.render.palette import INK, PAPER
 
 COLOURS = ("#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9", "#7b8894", INK)
-"""Colours of series by number (Okabe and Ito); `page.css` defines light and dark variants."""
+"""Colours of series by index (Okabe and Ito); `page.css` defines light and dark variants."""
 
 _MARKERS = "os^DvPX"
-_SOFT, _LINE = "#55626e", "#d9e1e7"
-_PAGE_COLOURS = {colour: f"var(--c{number})" for number, colour in enumerate(COLOURS)} | {
+_SOFT_INK, _GRID_LINE = "#55626e", "#d9e1e7"
+_PAGE_COLOURS = {colour: f"var(--c{index})" for index, colour in enumerate(COLOURS)} | {
     INK: "var(--ink)",
     PAPER: "var(--card)",
-    _SOFT: "var(--soft)",
-    _LINE: "var(--line)",
+    _SOFT_INK: "var(--soft)",
+    _GRID_LINE: "var(--line)",
 }
 _BLUES = LinearSegmentedColormap.from_list("blues", ["#f5fafd", "#0072b3"])
 _TILE_INKS = ("#11161b", "#fefefe")  # on light and on dark tiles, in both modes of the page
@@ -37,13 +37,13 @@ _STYLE = matplotlib.rc_params_from_file(Path(__file__).with_name("charts.mplstyl
 _WIDTH, _HEIGHT = 360, 250  # pixels
 _TILE_HEIGHT = 32
 
-Range = tuple[float, float, float]
-"""(value, low, high)."""
+Estimate = tuple[float, float, float]
+"""A value with the ends of its interval: (value, low, high)."""
 
 
 @dataclass(frozen=True)
 class Curve:
-    """Ordered points and the number of their colour. None and NaN are gaps."""
+    """Ordered points and the index of their colour. None and NaN are gaps."""
 
     name: str
     x: Sequence[float]
@@ -53,10 +53,10 @@ class Curve:
 
 @dataclass(frozen=True)
 class Series:
-    """One value per category, None if missing, and the number of their colour."""
+    """One estimate per category, None if missing, and the index of their colour."""
 
     name: str
-    values: Sequence[Range | None]
+    values: Sequence[Estimate | None]
     colour: int = 0
 
 
@@ -71,9 +71,9 @@ class Tiles:
 
 
 def running_mean(values: np.ndarray) -> np.ndarray:
-    """Return the mean of (N,) values over N / 24 values on each side; NaN stays NaN.
+    """Return the running mean of values, float (N,). Values that are NaN stay NaN.
 
-    Up to 24 values are returned unchanged.
+    The window extends over about N / 24 values on each side. Up to 24 values stay unchanged.
     """
     if len(values) <= 24:
         return values
@@ -91,41 +91,41 @@ def line_chart(
     x_label: str,
     y_label: str,
     percent: bool = False,  # y values are shares
-    log: bool = False,  # the y axis is logarithmic, and values that are not positive are gaps
+    log: bool = False,  # the y axis is logarithmic; values up to 0 are gaps
     zero: bool = True,  # the y axis shows 0
-    boundaries: Sequence[tuple[float, str]] = (),  # x and name of sections
+    boundaries: Sequence[tuple[float, str]] = (),  # start and name of each section of the x axis
 ) -> str | None:
     """Draw curves over a common x axis; curves of more than 24 points also get a running mean."""
     lines = [(curve, np.array(curve.x, float), np.array(curve.y, float)) for curve in curves]
     if log:
-        lines = [(one, x, np.log10(np.where(y > 0, y, np.nan))) for one, x, y in lines]
-    lines = [(one, x, y) for one, x, y in lines if np.isfinite(y).any()]
+        lines = [(curve, x, np.log10(np.where(y > 0, y, np.nan))) for curve, x, y in lines]
+    lines = [(curve, x, y) for curve, x, y in lines if np.isfinite(y).any()]
     if not lines:
         return None
     figure, axes = _figure(_HEIGHT, x_label, y_label)
-    for one, x, y in lines:
-        mean, colour = running_mean(y), COLOURS[one.colour]
+    for curve, x, y in lines:
+        mean, colour = running_mean(y), COLOURS[curve.colour]
         if mean is not y:
             axes.plot(x, y, color=colour, linewidth=1, alpha=0.35)
         last = mean[np.isfinite(mean)][-1]
-        label = f"{one.name} {_number(10**last if log else last, percent)}".strip()
+        label = f"{curve.name} {_format_number(10**last if log else last, percent)}".strip()
         marker = "o" if np.isfinite(y).sum() == 1 else None
         axes.plot(x, mean, color=colour, linewidth=2.25, marker=marker, label=label)
     for start, name in boundaries:
-        axes.axvline(start, color=_SOFT, linewidth=1, linestyle=":")
-        style: Any = {"textcoords": "offset points", "color": _SOFT, "size": 12.5}
+        axes.axvline(start, color=_SOFT_INK, linewidth=1, linestyle=":")
+        style: Any = {"textcoords": "offset points", "color": _SOFT_INK, "size": 12.5}
         axes.annotate(name, (start, 1), (3, -10), axes.get_xaxis_transform(), **style)
     if zero and not log:
         axes.update_datalim([(lines[0][1][0], 0.0)])
         axes.autoscale()
     axes.yaxis.set_major_locator(MaxNLocator(6, integer=log))
-    form = FuncFormatter(lambda y, _: _number(10**y if log else y, percent, 4))
-    axes.yaxis.set_major_formatter(form)
+    formatter = FuncFormatter(lambda y, _: _format_number(10**y if log else y, percent, 4))
+    axes.yaxis.set_major_formatter(formatter)
     axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
     axes.yaxis.grid(True)
-    columns = 3 if sum(len(one.name) + 8 for one, _, _ in lines) < 36 else 2
+    columns = 3 if sum(len(curve.name) + 8 for curve, _, _ in lines) < 36 else 2
     figure.legend(loc="outside lower left", ncols=columns, handlelength=1.2, columnspacing=1.2)
-    return _element(figure, title)
+    return _svg_element(figure, title)
 
 
 @matplotlib.rc_context(_STYLE)
@@ -137,21 +137,21 @@ def rate_chart(
     x_label: str,
     y_label: str,
     span: tuple[float, float] = (0.0, 1.0),
-    legend: bool = True,  # with the last value of each series
+    legend: bool = True,  # shows the last value of each series
 ) -> str | None:
     """Draw shares with whiskers, one column per category, on a y axis that covers `span`."""
-    series = [curve for curve in series if any(value is not None for value in curve.values)]
+    series = [row for row in series if any(estimate is not None for estimate in row.values)]
     if not series:
         return None
     figure, axes = _figure(_HEIGHT, x_label, y_label)
     spacing = min(0.08, 0.5 / len(series))
-    for rank, one in enumerate(series):
-        offset = (rank - (len(series) - 1) / 2) * spacing
-        points = [(x + offset, *value) for x, value in enumerate(one.values) if value is not None]
+    for index, row in enumerate(series):
+        offset = (index - (len(series) - 1) / 2) * spacing
+        points = [(x + offset, *value) for x, value in enumerate(row.values) if value is not None]
         x, value, low, high = np.array(points).T
         errors = np.maximum([value - low, high - value], 0)
-        label = f"{one.name} {100 * value[-1]:.1f}%"
-        axes.errorbar(x, value, errors, **_mark(one.colour), capsize=2.5, label=label)
+        label = f"{row.name} {100 * value[-1]:.1f}%"
+        axes.errorbar(x, value, errors, **_marker_style(row.colour), capsize=2.5, label=label)
     low, high = span
     margin = 0.05 * max(high - low, 0.05)
     axes.set(xlim=(-0.4, max(len(categories) - 0.6, 0.6)), ylim=(low - margin, high + margin))
@@ -162,14 +162,14 @@ def rate_chart(
     if legend:
         handles, labels = axes.get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside lower left", ncols=2, handlelength=1.6)
-    return _element(figure, title)
+    return _svg_element(figure, title)
 
 
 @matplotlib.rc_context(_STYLE)
 def bar_chart(
     title: str,
-    bars: Sequence[tuple[str, Mapping[str, float], str]],  # name, parts by kind, words at the end
-    kinds: Mapping[str, int],  # in the order of the parts, with the numbers of their colours
+    bars: Sequence[tuple[str, Mapping[str, float], str]],  # name, lengths by kind, text at the end
+    kinds: Mapping[str, int],  # indices of the colours, in the order of the segments
     *,
     x_label: str,
     percent: bool = False,  # lengths are shares
@@ -178,43 +178,43 @@ def bar_chart(
     if not bars:
         return None
     figure, axes = _figure(64 + 34 * len(bars), x_label)
-    for row, (_, parts, words) in enumerate(bars):
+    for row, (_, lengths, text) in enumerate(bars):
         left = 0.0
         for kind, colour in kinds.items():
-            if (length := parts.get(kind, 0.0)) > 0:
+            if (length := lengths.get(kind, 0.0)) > 0:
                 axes.barh(row, length, 0.6, left, color=COLOURS[colour])
                 left += length
-        axes.annotate(words, (left, row), (6, -4), textcoords="offset points")
-    longest = max(percent, *(sum(parts.values()) for _, parts, _ in bars)) or 1.0
+        axes.annotate(text, (left, row), (6, -4), textcoords="offset points")
+    longest = max(percent, *(sum(lengths.values()) for _, lengths, _ in bars)) or 1.0
     axes.set_xlim(0.0, longest)
-    _name_rows(axes, [name for name, _, _ in bars])
+    _label_rows(axes, [name for name, _, _ in bars])
     axes.xaxis.set_major_locator(MaxNLocator(4))
     if percent:
         axes.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
-    return _element(figure, title)
+    return _svg_element(figure, title)
 
 
 @matplotlib.rc_context(_STYLE)
 def interval_chart(
-    title: str, rows: Mapping[str, tuple[Range, int]], *, x_label: str
+    title: str, rows: Mapping[str, tuple[Estimate, int]], *, x_label: str
 ) -> str | None:
-    """Draw one interval per row about a line at 0, each with the number of its colour."""
+    """Draw one interval per row and a line at 0. `rows` maps names to estimates and colours."""
     if not rows:
         return None
     figure, axes = _figure(64 + 26 * len(rows), x_label)
     axes.axvline(0, color=INK, linewidth=1)
     for row, ((value, low, high), colour) in enumerate(rows.values()):
-        mark = _mark(colour) | {"linestyle": "-", "linewidth": 2.2}
-        axes.plot([low, value, high], [row] * 3, markevery=[1], **mark)
-    _name_rows(axes, list(rows))
+        style = _marker_style(colour) | {"linestyle": "-", "linewidth": 2.2}
+        axes.plot([low, value, high], [row] * 3, markevery=[1], **style)
+    _label_rows(axes, list(rows))
     axes.xaxis.set_major_locator(MaxNLocator(5))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:+g}" if x else "0"))
-    return _element(figure, title)
+    return _svg_element(figure, title)
 
 
 @matplotlib.rc_context(_STYLE)
-def tile_chart(title: str, tables: Sequence[Tiles], *, most: float = 1.0) -> str | None:
-    """Draw tables of tiles, one below the other, from light at 0 to dark at `most`."""
+def tile_chart(title: str, tables: Sequence[Tiles], *, maximum: float = 1.0) -> str | None:
+    """Draw tables of tiles, one below the other, from light at 0 to dark at `maximum`."""
     if not tables:
         return None
     heights = [len(table.rows) for table in tables]
@@ -223,27 +223,27 @@ def tile_chart(title: str, tables: Sequence[Tiles], *, most: float = 1.0) -> str
     grid = figure.subplots(len(tables), 1, squeeze=False, gridspec_kw={"height_ratios": heights})
     for axes, table in zip(grid[:, 0], tables, strict=True):
         values = np.ma.masked_invalid(np.array(table.values, float))
-        axes.pcolormesh(values, cmap=_BLUES, vmin=0.0, vmax=most, edgecolors=PAPER, linewidth=1)
+        axes.pcolormesh(values, cmap=_BLUES, vmin=0, vmax=maximum, edgecolors=PAPER, linewidth=1)
         axes.set(title=table.title, ylim=(len(table.rows), 0))
         axes.set_xticks(np.arange(len(table.columns)) + 0.5, table.columns)
         axes.set_yticks(np.arange(len(table.rows)) + 0.5, table.rows)
         axes.spines["bottom"].set_visible(False)
         for (y, x), value in np.ndenumerate(np.array(table.values, float)):
-            words = "" if np.isnan(value) else f"{value:.2f}"
-            ink = _TILE_INKS[int(value > 0.55 * most)]
-            axes.text(x + 0.5, y + 0.5, words, ha="center", va="center", color=ink)
-    return _element(figure, title)
+            text = "" if np.isnan(value) else f"{value:.2f}"
+            ink = _TILE_INKS[int(value > 0.55 * maximum)]
+            axes.text(x + 0.5, y + 0.5, text, ha="center", va="center", color=ink)
+    return _svg_element(figure, title)
 
 
 @matplotlib.rc_context(_STYLE)
-def key_mark(name: str, number: int) -> str:
+def legend_key(name: str, index: int) -> str:
     """Draw the line and marker of a series for a legend."""
     figure = Figure(figsize=(34 / 72, 16 / 72), dpi=72)
     axes = figure.add_axes((0, 0, 1, 1))
     axes.axis("off")
     axes.set(xlim=(0, 34), ylim=(0, 16))
-    axes.plot([4, 17, 30], [8, 8, 8], markevery=[1], **_mark(number))
-    return _element(figure, f"key of {name}", "mark")
+    axes.plot([4, 17, 30], [8, 8, 8], markevery=[1], **_marker_style(index))
+    return _svg_element(figure, f"key of {name}", "mark")
 
 
 def _figure(height: float, x_label: str, y_label: str = "") -> tuple[Figure, Axes]:
@@ -253,42 +253,43 @@ def _figure(height: float, x_label: str, y_label: str = "") -> tuple[Figure, Axe
     return figure, axes
 
 
-def _name_rows(axes: Axes, names: Sequence[str]) -> None:
-    """Label the rows of axes, the first on top."""
+def _label_rows(axes: Axes, names: Sequence[str]) -> None:
+    """Label the rows of a chart, the first on top."""
     axes.set_ylim(len(names) - 0.5, -0.5)
     axes.set_yticks(range(len(names)), names, color=INK)
     axes.spines["bottom"].set_visible(False)
     axes.xaxis.grid(True)
 
 
-def _mark(number: int) -> dict[str, Any]:
+def _marker_style(index: int) -> dict[str, Any]:
     """Return the line and marker style of a series; lines are dashed from the ninth on."""
     return {
-        "color": COLOURS[number % len(COLOURS)],
-        "marker": _MARKERS[number % len(_MARKERS)],
-        "linestyle": "-" if number < len(COLOURS) else "--",
+        "color": COLOURS[index % len(COLOURS)],
+        "marker": _MARKERS[index % len(_MARKERS)],
+        "linestyle": "-" if index < len(COLOURS) else "--",
         "linewidth": 1.6,
         "markersize": 7,
         "markeredgecolor": PAPER,
     }
 
 
-def _number(value: float, percent: bool, digits: int = 3) -> str:
+def _format_number(value: float, percent: bool, digits: int = 3) -> str:
     if percent:
         return f"{100 * value:.{digits}g}%"
     return f"{value:,.0f}" if abs(value) >= 999.5 else f"{value:.{digits}g}".replace("e-0", "e-")
 
 
-def _element(figure: Figure, title: str, kind: str = "chart") -> str:
-    """Return the figure as an element of a page."""
+def _svg_element(figure: Figure, title: str, kind: str = "chart") -> str:
+    """Return a figure as an SVG element whose colours are variables of the page."""
     buffer = io.StringIO()
-    nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+    no_metadata = dict.fromkeys(("Creator", "Date", "Format", "Type"))
     with matplotlib.rc_context({"svg.hashsalt": title}):  # charts of a page share no ids
-        figure.savefig(buffer, format="svg", metadata=nothing)
+        figure.savefig(buffer, format="svg", metadata=no_metadata)
     body = buffer.getvalue().partition("<svg")[2].partition(">")[2]
     body = re.sub(r"<style.*?</style>|<metadata>.*?</metadata>", "", body, flags=re.DOTALL)
     body = body.replace("xlink:href", "href")
-    body = re.sub(r"#[0-9a-f]{6}\b(?=[^<>]*>)", lambda hit: _PAGE_COLOURS.get(hit[0], hit[0]), body)
+    colour = r"#[0-9a-f]{6}\b(?=[^<>]*>)"
+    body = re.sub(colour, lambda match: _PAGE_COLOURS.get(match[0], match[0]), body)
     width, height = 72 * figure.get_size_inches()
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" '

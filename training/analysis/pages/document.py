@@ -11,12 +11,12 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-_HERE = Path(__file__).parent
+_FOLDER = Path(__file__).parent
 
 
 @dataclass(frozen=True)
 class PageFigure:
-    """A chart with its heading and a note."""
+    """A chart as an SVG element, with its heading and a note."""
 
     heading: str
     chart: Markup
@@ -24,23 +24,23 @@ class PageFigure:
 
 
 def page_figures(heading: str, chart: str | None, note: str = "") -> list[PageFigure]:
-    """Return a list with the figure of a chart, or an empty list if `chart` is None.
+    """Return a list with the chart as a figure, or an empty list if `chart` is None.
 
-    The template does not escape the markup, because charts escape all text.
+    The template does not escape charts, because they escape all of their text.
     """
     return [] if chart is None else [PageFigure(heading, Markup(chart), note)]
 
 
 def page_environment(folder: Path) -> jinja2.Environment:
-    """Return a Jinja environment for the templates in a folder, which extend `page.html.jinja`."""
+    """Return a Jinja environment for templates in a folder that extend `page.html.jinja`."""
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader([folder, _HERE]),
+        loader=jinja2.FileSystemLoader([folder, _FOLDER]),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["breakable"] = breakable
+    environment.filters["breakable"] = insert_line_breaks
     return environment
 
 
@@ -50,17 +50,18 @@ def page_sources(style: Path, script: Path | None = None) -> dict[str, Any]:
     The policy allows this style sheet, this script and the style attributes of charts. It blocks
     all other scripts and all network access. `style` is added to `page.css`.
     """
-    sheet = _text(_HERE / "page.css") + _text(style)
-    code = "" if script is None else _text(script)
-    rules = [
+    css = _read_text(_FOLDER / "page.css") + _read_text(style)
+    javascript = "" if script is None else _read_text(script)
+    directives = [
         "default-src 'none'",
-        f"style-src '{hash_source(sheet)}'",
+        f"style-src '{hash_source(css)}'",
         "style-src-attr 'unsafe-inline'",
-        f"script-src '{hash_source(code)}'",
+        f"script-src '{hash_source(javascript)}'",
         "base-uri 'none'",
         "form-action 'none'",
     ]
-    return {"style": Markup(sheet), "script": Markup(code), "policy": Markup("; ".join(rules))}
+    policy = Markup("; ".join(directives))
+    return {"style": Markup(css), "script": Markup(javascript), "policy": policy}
 
 
 def hash_source(text: str) -> str:
@@ -69,16 +70,16 @@ def hash_source(text: str) -> str:
     return f"sha256-{base64.b64encode(digest).decode('ascii')}"
 
 
-def breakable(value: object) -> Markup:
-    """Return a long name that can wrap after punctuation only."""
+def insert_line_breaks(value: object) -> Markup:
+    """Return a long name that wraps only after punctuation."""
     return Markup("<wbr>").join(re.split(r"(?<=[._:/])(?=\w)", str(value)))
 
 
-def listed(names: Sequence[object]) -> str:
+def join_names(names: Sequence[object]) -> str:
     """Join names with commas and "and"."""
-    *others, last = map(str, names)
-    return f"{', '.join(others)} and {last}" if others else last
+    *first, last = map(str, names)
+    return f"{', '.join(first)} and {last}" if first else last
 
 
-def _text(file: Path) -> str:
+def _read_text(file: Path) -> str:
     return file.read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Build report.html from a run directory."""
+"""Build `report.html` from the directory of a run."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -38,25 +38,34 @@ _SECTIONS = {
     "time": ("time", "Time"),
     "run-configuration": ("config_text", "Run configuration"),
 }
-"""Sections of the page by id: the required entry of the page's data, and the heading."""
+"""Sections of the page by id: the template variable that must not be empty, and the heading."""
 
 TEXT_LIMIT = 20_000
-"""Maximum number of characters of a context, an engineer's answer and the configuration."""
+"""Maximum length of each context, answer of an engineer and configuration, characters."""
 
 
 def build_report(run_dir: Path, output: Path | None = None, *, validation: Any = None) -> Path:
-    """Write the report of a run, finished or not, as one self-contained page; return its path.
+    """Write the report of a run, finished or not, as one self-contained page.
 
-    `output` is `report.html` in the run's directory by default. `validation` is the solved
-    `InstanceSet` of the validation boards, if available; all other answered boards are solved here.
+    Args:
+        run_dir: Directory of the run.
+        output: The file to write; None writes `report.html` in the run's directory.
+        validation: The solved `InstanceSet` of the validation boards, if available. Answered boards
+            outside this set are solved for the report.
+
+    Returns:
+        The path of the page.
+
+    Raises:
+        UserError: The run has no configuration, or `output` is a folder.
     """
     run = load_run(run_dir)
     target = RunDirectory(run_dir).report if output is None else output
     if target.is_dir():
-        raise UserError(f"{target}: is a folder; the name of a file is needed")
+        raise UserError(f"{target}: must be a file, got a folder")
     page = _build_page(run, validation)
     page["contents"] = {
-        name: heading for name, (needed, heading) in _SECTIONS.items() if page[needed]
+        name: heading for name, (variable, heading) in _SECTIONS.items() if page[variable]
     }
     # Models may write unpaired surrogates, which can't be encoded.
     text = _load_template(run).render(page).encode("utf-8", "replace").decode("utf-8")
@@ -79,7 +88,7 @@ def _load_template(run: ReportedRun) -> jinja2.Template:
 
 
 def _build_page(run: ReportedRun, validation: Any) -> dict[str, Any]:
-    columns = _list_configurations(run)
+    columns = _list_configuration_columns(run)
     time_figures, time_colours = figures.time_figure(run)
     embedded = answers_json(run, validation)
     return {
@@ -103,11 +112,11 @@ def _build_page(run: ReportedRun, validation: Any) -> dict[str, Any]:
         "columns": columns,
         "review_sentence": _count_reviews(run),
         "configured_groups": sort_groups(group for column in columns for group in column.values),
-        "answers": Markup(embedded.text),  # escaped for the place where it stands
+        "answers": Markup(embedded.text),  # already escaped
         "embedded": embedded,
         "atlases": figures.atlas_figures(run),
         "curves": [*figures.warm_start_figures(run), *figures.training_figures(run)],
-        "signals": _tabulate_signals(run),
+        "answer_statistics": _tabulate_statistics(run),
         "time": time_figures,
         "speed": figures.speed_figures(run),
         "time_colours": time_colours,
@@ -117,13 +126,19 @@ def _build_page(run: ReportedRun, validation: Any) -> dict[str, Any]:
 
 
 def _summarize_validation(run: ReportedRun) -> dict[str, Any] | None:
-    """Return the valid rates of the first and the last validation; None if there is none."""
+    """Return the valid rates of the first and the last validation; None without validations."""
 
     def valid_rate(stage: ReportedStage) -> dict[str, Any]:
         total = stage.rates[None]
         share, low, high = figures.rate_interval(total.valid, total.count) or (0.0, 0.0, 1.0)
-        counts = {"when": run.moment(stage.number), "valid": total.valid, "count": total.count}
-        return counts | {"share": share, "low": low, "high": high}
+        rate = {
+            "valid": total.valid,
+            "count": total.count,
+            "share": share,
+            "low": low,
+            "high": high,
+        }
+        return {"when": run.describe_time(stage.number), **rate}
 
     stages = run.validated
     if not stages:
@@ -139,126 +154,131 @@ def _summarize_validation(run: ReportedRun) -> dict[str, Any] | None:
 
 
 def _compare_validations(before: ReportedStage, after: ReportedStage) -> PairedComparison | None:
-    """Compare two validations board by board; None unless both answered the same boards."""
-    first, last = (
-        {(one.id, one.lines): one.valid for one in stage.episodes} for stage in (before, after)
+    """Compare two validations board by board; None if their boards differ."""
+    valid_before, valid_after = (
+        {(episode.id, episode.lines): episode.valid for episode in stage.episodes}
+        for stage in (before, after)
     )
-    if not first or first.keys() != last.keys():
+    if not valid_before or valid_before.keys() != valid_after.keys():
         return None
-    return compare(first.values(), (last[board] for board in first))
+    return compare(valid_before.values(), (valid_after[board] for board in valid_before))
 
 
 def _describe_problems(run: ReportedRun) -> list[str]:
-    """Return the problems of the run, in the words of the terminal."""
+    """Return the problems of the run, as `jaxlake run` prints them."""
     answers = {stage.number: stage.episodes for stage in run.stages}
     gates = {stage.number: stage.gate for stage in run.stages if stage.gate is not None}
     return summarize(find_problems(run.config, run.updates, answers, gates))
 
 
-def _tabulate_signals(run: ReportedRun) -> list[tuple[str, list[str]]]:
-    """Return statistics of the answers for each difficulty group, first and last.
+def _tabulate_statistics(run: ReportedRun) -> list[tuple[str, list[str]]]:
+    """Return one row per group with statistics of its answers, as first → last.
 
-    Each row has the name of the group, then the shares of readable and cut answers and their mean
-    length at the first and last validation, and the share of prompts without a valid completion in
-    the first and last stage.
+    The cells are the shares of readable and of truncated answers and their mean length at the first
+    and the last validation, and the share of prompts without a valid completion in the first and
+    the last stage.
     """
-    ends = [make_stage_evidence(stage.number, stage.episodes) for stage in run.validated]
-    trained = sorted({update.stage for update in run.updates})
-
-    def from_to(values: Sequence[float | None], form: str) -> str:
-        words = ["-" if value is None else form % value for value in values]
-        return " → ".join(dict.fromkeys((words[0], words[-1]))) if words else "-"
-
-    def without_success(stage: int, group: str) -> float | None:
-        rows = [
-            update.by_group[group]
-            for update in run.updates
-            if update.stage == stage and group in update.by_group
-        ]
-        prompts = sum(row.prompts for row in rows)
-        return 100 * sum(row.without_success for row in rows) / prompts if prompts else None
-
+    validations = [make_stage_evidence(stage.number, stage.episodes) for stage in run.validated]
+    stages = sorted({update.stage for update in run.updates})
     table = []
     for group in run.groups:
-        seen = [one.validation[group].signals for one in ends if group in one.validation]
-        signals = [one for one in seen if one is not None]
-        idle = [without_success(stage, group) for stage in trained]
+        evidence = [stage.validation.get(group) for stage in validations]
+        statistics = [row.answer_statistics for row in evidence if row and row.answer_statistics]
         cells = [
-            from_to([100 * signal.readable for signal in signals], "%.1f"),
-            from_to([100 * signal.truncated for signal in signals], "%.1f"),
-            from_to([signal.tokens for signal in signals], "%.0f"),
-            from_to(idle, "%.1f"),
+            _format_change([100 * row.readable for row in statistics], "%.1f"),
+            _format_change([100 * row.truncated for row in statistics], "%.1f"),
+            _format_change([row.tokens for row in statistics], "%.0f"),
+            _format_change([_percent_unsolved(run, stage, group) for stage in stages], "%.1f"),
         ]
         table.append((run.group_name(group), cells))
     return table
 
 
-def _describe_reading(run: ReportedRun) -> str:
-    """Return a sentence about reading; empty if it was not measured.
+def _format_change(values: Sequence[float | None], form: str) -> str:
+    """Format the first and the last value, or a single one if they look equal."""
+    texts = ["-" if value is None else form % value for value in values]
+    return " → ".join(dict.fromkeys((texts[0], texts[-1]))) if texts else "-"
 
-    Reading is a diagnostic of the policy as an engineer: whether its designs change with swapped
-    facts of the evidence (docs/reading.md).
+
+def _percent_unsolved(run: ReportedRun, stage: int, group: str) -> float | None:
+    """Return the share of a stage's prompts without a valid completion, in per cent."""
+    rows = [
+        update.by_group[group]
+        for update in run.updates
+        if update.stage == stage and group in update.by_group
+    ]
+    prompts = sum(row.prompts for row in rows)
+    return 100 * sum(row.without_success for row in rows) / prompts if prompts else None
+
+
+def _describe_reading(run: ReportedRun) -> str:
+    """Return a sentence about the last measurement of reading; empty if there is none.
+
+    A policy reads its evidence if its designs follow when a fact of the evidence is swapped
+    (docs/reading.md).
     """
     measured = [stage for stage in run.stages if stage.reading is not None]
     if not measured or (reading := measured[-1].reading) is None:
         return ""
-    return f"{reading.sentence()} Measured {run.moment(measured[-1].number)}."
+    return f"{reading.sentence()} Measured {run.describe_time(measured[-1].number)}."
 
 
 def _count_reviews(run: ReportedRun) -> str:
-    """Return a sentence that counts the engineer's answers by review; empty without answers."""
+    """Return a sentence with the engineer's answers by kind of review; empty without answers."""
     kinds = Counter(answer.kind for stage in run.stages for answer in stage.answers)
     if not kinds:
         return ""
     return (
         f"Answers of the engineer: {kinds['accepted']} valid as written, {kinds['repaired']} valid "
-        f"after repairs, {kinds['unchanged']} without a change, {kinds['rejected']} refused, "
-        f"{kinds['failed']} never came."
+        f"after repairs, {kinds['unchanged']} without a change, {kinds['rejected']} rejected, "
+        f"{kinds['failed']} missing."
     )
 
 
 @dataclass(frozen=True)
-class _Column:
-    """One configuration: the stage it is for, its origin, and whether it was used."""
+class _ConfigurationColumn:
+    """One column of the table of configurations."""
 
-    heading: str
-    kind: str
-    note: str
+    heading: str  # the stage that the configuration is for
+    kind: str  # the kind of decision that led to it
+    note: str  # where it comes from, and whether a stage was trained on it
     values: KnobValues  # by group and knob
 
 
-def _list_configurations(run: ReportedRun) -> list[_Column]:
+def _list_configuration_columns(run: ReportedRun) -> list[_ConfigurationColumn]:
     """Return the initial configuration and the configuration of each decision."""
-    columns: list[_Column] = []
+    columns: list[_ConfigurationColumn] = []
     trained = {stage.number for stage in run.stages if stage.configuration is not None}
     for stage in run.stages:
         if not columns and stage.configuration is not None:
             values = stage.configuration.values()
-            start = run.config.started_from
-            note = "given" if start is None else f"designed in {start.run}"
-            columns.append(_Column(f"Stage {stage.number}", "initial", note, values))
+            origin = run.config.started_from
+            note = "given" if origin is None else f"designed in {origin.run}"
+            heading = f"Stage {stage.number}"
+            columns.append(_ConfigurationColumn(heading, "initial", note, values))
         if (decision := stage.decision) is not None:
             note = f"after stage {stage.number}"
             if stage.number + 1 not in trained:
                 note += ", not trained on" if run.finished else ", not trained on yet"
             heading, values = f"Stage {stage.number + 1}", decision.configuration.values()
-            columns.append(_Column(heading, decision.kind, note, values))
+            columns.append(_ConfigurationColumn(heading, decision.kind, note, values))
     return columns
 
 
 def _collect_facts(run: ReportedRun) -> dict[str, object]:
-    """Return the facts at the top of the page."""
+    """Return the properties of the run at the top of the page."""
     config = run.config
     space, model = get_domain(config).space, config.model
-    start = config.started_from
-    scratch = (
-        f"Qwen3 from scratch, {model.scratch.num_hidden_layers} layers of "
-        f"{model.scratch.hidden_size}"
-    )
+    if model.pretrained:
+        model_name = model.pretrained
+    elif (origin := config.started_from) is not None:
+        model_name = f"of {origin.run} after stage {origin.stage}"
+    else:
+        shape = model.scratch
+        model_name = f"Qwen3 from scratch, {shape.num_hidden_layers} layers of {shape.hidden_size}"
     designed = sum(stage.decision is not None for stage in run.stages)
     facts: dict[str, object] = {
-        "Model": model.pretrained
-        or (scratch if start is None else f"of {start.run} after stage {start.stage}"),
+        "Model": model_name,
         "Seed": config.seed,
         "Environment": config.environment.kind,
         f"{space.group_label.capitalize()}s": ", ".join(space.groups),
@@ -266,13 +286,13 @@ def _collect_facts(run: ReportedRun) -> dict[str, object]:
         "Instances per stage": config.stages.instances,
         "Engineer": config.engineer.kind,
     }
-    if spent := sum(sum(row.values()) for row in figures.seconds_spent(run).values()):
-        facts["Measured time"] = format_duration(spent)
+    if seconds := sum(sum(row.values()) for row in figures.seconds_by_phase(run).values()):
+        facts["Measured time"] = format_duration(seconds)
     return facts
 
 
 def _format_cost(spent: Spent) -> str:
-    """Return the cost of a design in words, without zero entries."""
+    """Return the cost of a design as a list of its non-zero amounts."""
     amounts = spent.model_dump(exclude={"seconds"})
     return ", ".join(f"{n:,} {name.replace('_', ' ')}" for name, n in amounts.items() if n)
 
@@ -280,11 +300,11 @@ def _format_cost(spent: Spent) -> str:
 def _shorten(text: str | None, limit: int) -> str:
     if text is None:
         return "(no answer)"
-    more = f"\n… {len(text) - limit} characters more" if len(text) > limit else ""
-    return text[:limit] + more
+    omission = f"\n… {len(text) - limit} characters more" if len(text) > limit else ""
+    return text[:limit] + omission
 
 
 def _format_ratio(value: float) -> str:
     """Format a knob with at least two decimals, enough for the engineer's grid."""
-    short = f"{value:.2f}"
-    return short if float(short) == value else f"{value:.4g}"
+    text = f"{value:.2f}"
+    return text if float(text) == value else f"{value:.4g}"

@@ -22,7 +22,8 @@ from training.analysis.report.load_run import ReportedRun
 from training.run.answer_records import sort_groups
 from training.run.records import GroupMetrics
 
-_RATIO = {"": "importance_ratio_mean"}
+_IMPORTANCE_RATIO = "importance_ratio_mean"
+
 _UPDATE_CURVES: tuple[tuple[str, str, dict[str, str]], ...] = (
     ("Training reward", "mean of a completion", {"": "reward_mean"}),
     ("Training rates", "completions, %", {"valid": "valid_rate", "best": "optimal_rate"}),
@@ -37,14 +38,14 @@ _UPDATE_CURVES: tuple[tuple[str, str, dict[str, str]], ...] = (
     ("Readable answers", "completions, %", {"read": "parsed_rate", "cut": "truncated_share"}),
     ("Completion length", "tokens", {"": "completion_length"}),
     ("Sampler gap", "mean |Δ log p| of a token, log scale", {"": "sampler_gap"}),
-    ("Importance ratio", "mean trainer / engine probability ratio", _RATIO),
+    ("Importance ratio", "mean trainer / engine probability ratio", {"": _IMPORTANCE_RATIO}),
     ("KL divergence to the reference", "nats per token, in the loss", {"": "kl"}),
     ("Overlong penalty", "mean, taken from the reward", {"": "overlong_penalty"}),
-    ("Dynamic sampling", "instances", {"tried": "resampled_boards", "put in": "replaced_boards"}),
+    ("Dynamic sampling", "instances", {"drawn": "resampled_boards", "replaced": "replaced_boards"}),
     ("Age of the sampled answers", "updates", {"": "rollout_lag"}),
     ("Rehearsed designs", "cross-entropy, nats per token", {"": "rehearsal_loss"}),
 )
-"""Curves over the updates: heading, label of the y axis, and fields by the curves' names."""
+"""Charts over the updates: heading, label of the y axis, and the field of each named curve."""
 
 
 def rate_interval(successes: int, count: int) -> tuple[float, float, float] | None:
@@ -56,12 +57,12 @@ def rate_interval(successes: int, count: int) -> tuple[float, float, float] | No
 
 
 def progress_figures(run: ReportedRun) -> list[PageFigure]:
-    """Draw the valid and the best rate by validation, overall and per group.
+    """Draw the valid rate and the rate of best answers by validation, overall and per group.
 
-    All charts share one axis, which covers all intervals.
+    All charts share one y axis, which covers all intervals.
     """
     names = ["start" if stage.number == 0 else str(stage.number) for stage in run.validated]
-    fields = {"valid": "valid"} | ({"best": run.vocabulary.best} if run.tells_best else {})
+    fields = {"valid": "valid"} | ({"best": run.vocabulary.best} if run.has_best_rate else {})
     panels = []
     for group in [None, *run.groups]:
         rows = [stage.rates.get(group) for stage in run.validated]
@@ -69,16 +70,15 @@ def progress_figures(run: ReportedRun) -> list[PageFigure]:
             Series(
                 name,
                 [rate_interval(getattr(row, field), row.count) if row else None for row in rows],
-                n,
+                colour,
             )
-            for n, (field, name) in enumerate(fields.items())
+            for colour, (field, name) in enumerate(fields.items())
         ]
         panels.append((group, series, sorted({row.count for row in rows if row is not None})))
-    ends = [
-        end for _, series, _ in panels for one in series for end in chain(*filter(None, one.values))
-    ]
+    curves = [curve for _, series, _ in panels for curve in series]
+    values = [value for curve in curves for value in chain(*filter(None, curve.values))]
     style: Any = {"x_label": "stage", "y_label": "validation instances, %"}
-    style["span"] = (min(ends), max(ends)) if ends else (0.0, 1.0)
+    style["span"] = (min(values), max(values)) if values else (0.0, 1.0)
     figures = []
     for group, series, counts in panels:
         chart = rate_chart(f"Rates, {run.group_name(group)}", series, names, **style)
@@ -96,7 +96,7 @@ def failure_figures(run: ReportedRun) -> list[PageFigure]:
         bars = [
             (
                 run.stage_name(number),
-                {kind: n / row.count for kind, n in row.failures.items()},
+                {kind: count / row.count for kind, count in row.failures.items()},
                 f"{row.count - row.valid} of {row.count}",
             )
             for number, row in rows
@@ -117,31 +117,32 @@ def warm_start_figures(run: ReportedRun) -> list[PageFigure]:
     ]
     y_label = "cross-entropy, nats per token"
     chart = line_chart("Warm start", curves, x_label="step", y_label=y_label)
-    note = "On demonstrations, and on configurations that the rule engineer wrote."
+    note = "On demonstrations, and on configurations written by the rule engineer."
     return page_figures("Warm start", chart, note)
 
 
 def training_figures(run: ReportedRun) -> list[PageFigure]:
     """Draw the curves of GRPO over all updates, with a mark at the start of each stage."""
-    numbers, by = range(1, len(run.updates) + 1), f"by {run.vocabulary.label}"
+    numbers, label = range(1, len(run.updates) + 1), run.vocabulary.label
     valid = _group_curves(run, lambda row: row.valid / row.count)
     learnability = _group_curves(run, lambda row: row.learnability)
     figures = [
-        *_update_chart(run, f"Training valid rate {by}", "completions, %", valid),
-        *_update_chart(run, f"Learnability {by}", "mean p(1-p) of a group", learnability),
+        *_update_chart(run, f"Training valid rate by {label}", "completions, %", valid),
+        *_update_chart(run, f"Learnability by {label}", "mean p(1-p) of a group", learnability),
     ]
     for heading, y_label, fields in _UPDATE_CURVES:
         curves = [
             Curve(name, numbers, [getattr(update, field) for update in run.updates], colour)
             for colour, (name, field) in enumerate(fields.items())
         ]
-        figures += _update_chart(run, heading, y_label, curves, zero=fields is not _RATIO)
+        zero = _IMPORTANCE_RATIO not in fields.values()
+        figures += _update_chart(run, heading, y_label, curves, zero=zero)
     return figures
 
 
 def speed_figures(run: ReportedRun) -> list[PageFigure]:
     """Draw the speed and memory of the updates, if measured."""
-    by_update = {(one.stage, one.update): one for one in run.timings if one.update is not None}
+    by_update = {(timing.stage, timing.update): timing for timing in run.timings}
     timings = [by_update.get((update.stage, update.update)) for update in run.updates]
 
     def curve(name: str, field: str, colour: int = 0) -> Curve:
@@ -153,16 +154,16 @@ def speed_figures(run: ReportedRun) -> list[PageFigure]:
     return [
         *_update_chart(run, "Rollout speed", "tokens per second", speed),
         *_update_chart(run, "Model FLOPs utilization", "of the devices' peak, %", mfu),
-        *_update_chart(run, "Memory of the trainer", "most so far, GiB", memory),
+        *_update_chart(run, "Memory of the trainer", "peak so far, GiB", memory),
     ]
 
 
 def _update_chart(
     run: ReportedRun, heading: str, y_label: str, curves: Sequence[Curve], *, zero: bool = True
 ) -> list[PageFigure]:
-    """Draw curves over all updates, as shares if `y_label` ends with a percent sign."""
+    """Draw curves over all updates. `y_label` ends with "%" or "log scale" for such an axis."""
     stages = [update.stage for update in run.updates]
-    begins = [
+    stage_starts = [
         (float(i), f"stage {stage}")
         for i, stage in enumerate(stages, 1)
         if i == 1 or stage != stages[i - 2]
@@ -175,7 +176,7 @@ def _update_chart(
         percent=y_label.endswith("%"),
         log=y_label.endswith("log scale"),
         zero=zero,
-        boundaries=begins,
+        boundaries=stage_starts,
     )
     return page_figures(heading, chart)
 
@@ -183,61 +184,60 @@ def _update_chart(
 def _group_curves(run: ReportedRun, value: Callable[[GroupMetrics], float]) -> list[Curve]:
     """Return one curve per group, over the updates that trained on it."""
     curves = []
-    for rank, group in enumerate(
-        sort_groups(group for one in run.updates for group in one.by_group)
-    ):
+    groups = sort_groups(group for update in run.updates for group in update.by_group)
+    for index, group in enumerate(groups):
         rows = [(i, update.by_group.get(group)) for i, update in enumerate(run.updates, 1)]
-        drew = [(i, row) for i, row in rows if row is not None and row.count]
-        x, y = [i for i, _ in drew], [value(row) for _, row in drew]
-        curves.append(Curve(run.group_name(group), x, y, rank % len(COLOURS)))
+        trained = [(i, row) for i, row in rows if row is not None and row.count]
+        x, y = [i for i, _ in trained], [value(row) for _, row in trained]
+        curves.append(Curve(run.group_name(group), x, y, index % len(COLOURS)))
     return curves
 
 
 def atlas_figures(run: ReportedRun) -> list[PageFigure]:
-    """Draw the measured p(1-p) by map size, holes and waits, after each stage that has an atlas."""
+    """Draw the measured p(1-p) by map size, hole ratio and wait ratio, for stages with an atlas."""
     figures = []
     for stage in run.stages:
         if stage.atlas is not None:
-            title = f"{run.stage_name(stage.number)}: what could be learned"
-            chart = tile_chart(title, _atlas_tables(stage.atlas.atlas), most=0.25)
+            title = f"{run.stage_name(stage.number)}: learnability"
+            chart = tile_chart(title, _atlas_tables(stage.atlas.atlas), maximum=0.25)
             figures += page_figures(f"After stage {stage.number}", chart)
     return figures
 
 
 def _atlas_tables(atlas: DesignAtlas) -> list[Tiles]:
-    """Return one table per map size, with hole levels as columns and kinds of boards as rows."""
+    """Return one table per map size, with hole ratios as columns and wait ratios as rows."""
     tables = []
     for group in dict.fromkeys(cell.group for cell in atlas.cells):
         cells = {tuple(cell.knobs.values()): cell for cell in atlas.cells if cell.group == group}
         holes, waits = (sorted(set(levels)) for levels in zip(*cells, strict=True))
-        measured = {
-            place: float("nan") if cell.learnability is None else cell.learnability
-            for place, cell in cells.items()
+        learnability = {
+            levels: float("nan") if cell.learnability is None else cell.learnability
+            for levels, cell in cells.items()
         }
-        values = [[measured[hole, wait] for hole in holes] for wait in waits]
+        values = [[learnability[hole, wait] for hole in holes] for wait in waits]
         rows = ["waits" if wait else "no waits" for wait in waits]
         columns = [f"{100 * hole:g}%" for hole in holes]
         tables.append(Tiles(f"{group} × {group}", rows, columns, values))  # noqa: RUF001
     return tables
 
 
-def seconds_spent(run: ReportedRun) -> dict[int, dict[str, float]]:
-    """Return seconds by stage and phase, stages ascending."""
-    spent: dict[int, dict[str, float]] = {}
+def seconds_by_phase(run: ReportedRun) -> dict[int, dict[str, float]]:
+    """Return the measured seconds by stage and phase, stages ascending."""
+    stages: dict[int, dict[str, float]] = {}
     for record in run.timings:
-        row = spent.setdefault(record.stage, {})
-        for name, seconds in record.seconds.items():
-            row[name] = row.get(name, 0.0) + seconds
-    return dict(sorted(spent.items()))
+        phases = stages.setdefault(record.stage, {})
+        for phase, seconds in record.seconds.items():
+            phases[phase] = phases.get(phase, 0.0) + seconds
+    return dict(sorted(stages.items()))
 
 
 def time_figure(run: ReportedRun) -> tuple[list[PageFigure], dict[str, int]]:
     """Draw seconds by phase, one bar per stage; also return the colours of the phases."""
-    spent = seconds_spent(run)
-    names = dict.fromkeys(name for row in spent.values() for name in row)
-    colours = {name: rank % len(COLOURS) for rank, name in enumerate(names)}
+    stages = seconds_by_phase(run)
+    names = dict.fromkeys(phase for phases in stages.values() for phase in phases)
+    colours = {phase: index % len(COLOURS) for index, phase in enumerate(names)}
     bars = [
-        (run.stage_name(number), row, format_duration(sum(row.values())))
-        for number, row in spent.items()
+        (run.stage_name(number), phases, format_duration(sum(phases.values())))
+        for number, phases in stages.items()
     ]
     return page_figures("Time by phase", bar_chart("Time", bars, colours, x_label="s")), colours

@@ -1,4 +1,4 @@
-"""Load the data of a run, finished or not, for its report, and list missing parts."""
+"""Load the data of a run, finished or not, for its report, and list the missing parts."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -25,24 +25,24 @@ from training.schema.lake_sections import Environment
 T = TypeVar("T")
 
 _MAX_LISTED_LINES = 5
-"""Maximum number of damaged lines listed per file; the page counts the others."""
+"""Maximum number of damaged lines listed per file; further ones are only counted."""
 
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """An environment's terms on the page."""
+    """The terms of an environment on the page."""
 
-    label: str  # for a group
-    instance: str
+    label: str  # word for a group, such as "map size"
+    instance: str  # word for an instance, such as "board"
     knobs: tuple[str, ...]
     metrics: Mapping[str, str]  # labels of rates, by field
-    failures: Mapping[str, int]  # numbers of colours, by kind of failure
-    best: str  # for the best possible answers
+    failures: Mapping[str, int]  # indices of colours, by kind of failure
+    best: str  # word for the best possible answers, such as "optimal"
 
 
 @dataclass(frozen=True)
 class ReportedStage:
-    """The data of a stage (0: before the first) for the report; missing parts are None or empty."""
+    """The data of a stage, or of the start (0); missing parts are None or empty."""
 
     number: int
     configuration: Configuration | None = None
@@ -50,25 +50,23 @@ class ReportedStage:
     context: str | None = None
     answers: tuple[Attempt, ...] = ()
     decision: records.DecisionRecord | None = None
-    atlas: records.AtlasRecord | None = None  # measured by the engineer, or later
-    gate: records.GateRecord | None = None  # compares with the weights that the stage began with
-    # Whether the policy's designs follow swapped facts of the evidence, if measured.
-    reading: ReadingReport | None = None
-    learning: tuple[records.DesignUpdateRecord, ...] = ()  # updates of learning to design
+    atlas: records.AtlasRecord | None = None  # from the run, or measured after it
+    gate: records.GateRecord | None = None  # comparison with the initial weights of the stage
+    reading: ReadingReport | None = None  # whether the policy's designs follow swapped facts
+    learning: tuple[records.DesignUpdateRecord, ...] = ()  # updates that train the policy to design
 
     @property
     def change(self) -> PairedComparison | None:
-        """The change of the valid rate from the weights that the stage began with."""
+        """The change of the valid rate in the stage."""
         return None if self.gate is None else self.gate.comparison
 
     @cached_property
     def rates(self) -> dict[str | None, records.Rates]:
-        """The validation's counts by group, in order; None: over all groups."""
+        """The counts of the validation by group; the key None counts all groups."""
         if not self.episodes:
             return {}
-        counted = compute_validation_rates(self.number, self.episodes)
-        rows = [*counted.groups.items(), (None, counted.total)]
-        return dict(rows)
+        rates = compute_validation_rates(self.number, self.episodes)
+        return {**rates.groups, None: rates.total}
 
 
 @dataclass(frozen=True)
@@ -78,7 +76,7 @@ class ReportedRun:
     config: RunConfig
     config_text: str
     warm_start: tuple[records.WarmStartMetrics, ...]
-    updates: tuple[records.UpdateMetrics, ...]  # the later record of duplicates
+    updates: tuple[records.UpdateMetrics, ...]  # the last record of each update
     timings: tuple[records.TimingRecord, ...]
     stages: tuple[ReportedStage, ...]  # all planned or started stages
     finished: bool
@@ -91,7 +89,7 @@ class ReportedRun:
 
     @property
     def groups(self) -> list[str]:
-        """All validated groups, in order."""
+        """All groups with validation answers, in order."""
         return sort_groups(group for stage in self.stages for group in stage.rates if group)
 
     @property
@@ -100,8 +98,8 @@ class ReportedRun:
         return isinstance(self.config.environment, Environment)
 
     @property
-    def tells_best(self) -> bool:
-        """Whether valid answers can differ in quality, as on the lake."""
+    def has_best_rate(self) -> bool:
+        """Whether valid answers differ in quality, as on the lake."""
         rows = (row for stage in self.stages for row in stage.rates.values())
         return self.is_lake or any(row.best != row.valid for row in rows)
 
@@ -111,17 +109,17 @@ class ReportedRun:
 
     @cached_property
     def vocabulary(self) -> Vocabulary:
-        """Return the environment's terms."""
+        """The terms of the environment."""
         domain = get_domain(self.config)
         metrics = {"valid": VALID if self.is_lake else "valid"}
-        if self.tells_best:
+        if self.has_best_rate:
             metrics |= {term.key: METRIC_NAMES.get(term.key, term.name) for term in domain.scores}
         return Vocabulary(
             label=domain.space.group_label,
             instance=domain.instance,
             knobs=domain.space.knobs,
             metrics=metrics,
-            failures={term.key: n % len(COLOURS) for n, term in enumerate(domain.failures)},
+            failures={term.key: i % len(COLOURS) for i, term in enumerate(domain.failures)},
             best="optimal" if self.is_lake else "best possible",
         )
 
@@ -131,13 +129,13 @@ class ReportedRun:
         return self.config.warm_start is not None
 
     def stage_name(self, number: int) -> str:
-        """Return the name of a validation."""
+        """Return the name of a stage, or of the start of the run (0)."""
         if number == 0:
             return "Warm start" if self.warm_started else "Before"
         return f"Stage {number}"
 
-    def moment(self, number: int) -> str:
-        """Return the time of a validation as part of a sentence."""
+    def describe_time(self, number: int) -> str:
+        """Return the time of a validation, such as "after stage 2"."""
         if number == 0:
             return "after the warm start" if self.warm_started else "before training"
         return f"after stage {number}"
@@ -145,94 +143,94 @@ class ReportedRun:
 
 def load_run(path: Path) -> ReportedRun:
     """Load the available data of a run; raise a `UserError` if it has no configuration."""
-    directory, reader = RunDirectory(path), _Reader(path)
+    directory, reader = RunDirectory(path), _RunReader(path)
     config = directory.config()
-    metrics = reader.values(directory.metrics)
+    metrics = reader.read_lines(directory.metrics)
     updates = [record for record in metrics if isinstance(record, records.UpdateMetrics)]
     numbers = sorted({*directory.stage_numbers(), *range(config.stages.count + 1)})
     for number in directory.stage_numbers():
         file = directory.stage(number).digests
-        sealed = reader.value(file.read) if reader.value(file.exists) else None
-        if sealed is not None and sealed.metrics != metrics_digest(metrics, number):
+        digests = reader.read(file.read) if reader.read(file.exists) else None
+        if digests is not None and digests.metrics != metrics_digest(metrics, number):
             reader.missing.append(f"metrics.jsonl: the lines of stage {number} were changed")
-    finished = reader.value(directory.finished) and reader.value(directory.summary.read) is not None
+    finished = reader.read(directory.finished) and reader.read(directory.summary.read) is not None
     if not finished:
-        reader.missing.append("The run has not finished: it has no result yet.")
+        reader.missing.append("The run has not finished.")
     return ReportedRun(
         config=config,
         config_text=TextFile(directory.config_file).read(),
-        warm_start=tuple(one for one in metrics if isinstance(one, records.WarmStartMetrics)),
+        warm_start=tuple(row for row in metrics if isinstance(row, records.WarmStartMetrics)),
         updates=tuple({(update.stage, update.update): update for update in updates}.values()),
-        timings=reader.values(directory.timings),
+        timings=reader.read_lines(directory.timings),
         stages=tuple(_load_stage(number, directory.stage(number), reader) for number in numbers),
         finished=bool(finished),
         missing=tuple(reader.missing),
     )
 
 
-def _load_stage(number: int, files: StageDirectory, reader: "_Reader") -> ReportedStage:
+def _load_stage(number: int, files: StageDirectory, reader: "_RunReader") -> ReportedStage:
     if not files.path.is_dir():
-        reader.missing.append(f"{files.path.relative_to(reader.root)}: is not there yet")
+        reader.missing.append(f"{files.path.relative_to(reader.root)}: does not exist yet")
         return ReportedStage(number)
-    episodes = reader.values(files.episodes)
+    episodes = reader.read_lines(files.episodes)
     if number == 0:
         return ReportedStage(number, episodes=episodes)
+    has_learning = reader.read(files.design_learning.exists)
     return ReportedStage(
         number=number,
-        configuration=reader.value(files.configuration.read),
+        configuration=reader.read(files.configuration.read),
         episodes=episodes,
         atlas=_load_atlas(number, files, reader),
-        context=reader.value(files.context.read),
-        answers=reader.values(files.answers),
-        decision=reader.value(files.decision.read),
-        gate=reader.value(files.gate.read),
-        reading=reader.value(files.reading.read) if reader.value(files.reading.exists) else None,
-        learning=reader.values(files.design_learning)
-        if reader.value(files.design_learning.exists)
-        else (),
+        context=reader.read(files.context.read),
+        answers=reader.read_lines(files.answers),
+        decision=reader.read(files.decision.read),
+        gate=reader.read(files.gate.read),
+        reading=reader.read(files.reading.read) if reader.read(files.reading.exists) else None,
+        learning=reader.read_lines(files.design_learning) if has_learning else (),
     )
 
 
 def _load_atlas(
-    number: int, files: StageDirectory, reader: "_Reader"
+    number: int, files: StageDirectory, reader: "_RunReader"
 ) -> records.AtlasRecord | None:
     """Return the atlas of a stage, which is optional."""
     for file in (files.atlas, RunDirectory(reader.root).report_atlas(number)):
-        if reader.value(file.exists):
-            return reader.value(file.read)
+        if reader.read(file.exists):
+            return reader.read(file.read)
     return None
 
 
-class _Reader:
+class _RunReader:
     """Reads the files of one run, and collects messages about missing parts."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
         self.missing: list[str] = []
 
-    def value(self, read: Callable[[], T]) -> T | None:
-        """Return the content of a file, or None if it is unreadable."""
+    def read(self, function: Callable[[], T]) -> T | None:
+        """Return the result of a function that reads a file, or None if the file is damaged."""
         try:
-            return read()
+            return function()
         except UserError as error:
             self.missing.append(self._relative_message(str(error)))
             return None
 
-    def values(self, file: JsonLinesFile[T]) -> tuple[T, ...]:
+    def read_lines(self, file: JsonLinesFile[T]) -> tuple[T, ...]:
         """Return the valid lines of a file, and report damaged lines or a missing file."""
-        exists = self.value(file.exists)
+        exists = self.read(file.exists)
         if exists is None:
             return ()
         if not exists:
             self.missing.append(f"{file.path.relative_to(self.root)}: is missing")
             return ()
         problems: list[str] = []
-        values = self.value(lambda: file.read_valid(problems))
+        lines = self.read(lambda: file.read_valid(problems))
         for problem in problems[:_MAX_LISTED_LINES]:
             self.missing.append(f"{self._relative_message(problem)}; the line is left out")
-        if (more := len(problems) - _MAX_LISTED_LINES) > 0:
-            self.missing.append(f"{file.path.relative_to(self.root)}: {more} lines more left out")
-        return tuple(values or ())
+        if (unlisted := len(problems) - _MAX_LISTED_LINES) > 0:
+            path = file.path.relative_to(self.root)
+            self.missing.append(f"{path}: {unlisted} more lines are left out")
+        return tuple(lines or ())
 
     def _relative_message(self, problem: str) -> str:
         return problem.replace(f"{self.root}/", "")

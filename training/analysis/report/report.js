@@ -1,6 +1,5 @@
-// Lists all validation answers of a run, and plays the chosen one beside the solver's plan.
-// What it reads is written by answers.py, which says what the fields are. Texts of a model reach
-// the page as text nodes alone.
+// Lists all validation answers of a run, and plays the chosen one next to the solver's plan.
+// answers.py writes and documents the data. Model-written text becomes text nodes only.
 "use strict";
 (() => {
   const source = document.getElementById("answers-data");

@@ -1,4 +1,8 @@
-"""Compare the arms of a study by the answers of their final policies to the benchmark."""
+"""Compare the engineers of a study by the answers of their final policies to the benchmark.
+
+An arm is an engineer with the runs of all its seeds. A cell is one number of agents on one board
+size, or an aggregate over sizes or over all boards.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -30,7 +34,7 @@ FAILURE_KINDS = {
     "hole falls": ("hole",),
     "goals not reached": ("goal_not_reached",),
 }
-"""The paper's kinds of failure, and the corresponding kinds of the lake."""
+"""Kinds of failure in the paper, with the corresponding kinds of the lake."""
 
 
 @dataclass(frozen=True)
@@ -49,22 +53,22 @@ def benchmark_tasks(study: Study, directory: StudyDirectory, folder: BenchmarkFo
         files, output = directory.run(run), directory.benchmark(run)
         if not files.finished() or _is_answered(output, folder):
             continue
-        # The user runs a study that names the same code.
-        arguments = ("evaluate", str(files.config_file), "--trust-code")
-        source = ("--run-dir", str(files.path), "--benchmark", str(folder.path))
-        where = (*source, "--output", str(output))
+        # The study has run the same code already, so it is trusted.
+        command = ["evaluate", str(files.config_file), "--trust-code"]
+        command += ["--run-dir", str(files.path), "--benchmark", str(folder.path)]
+        command += ["--output", str(output)]
 
-        def result(output: Path = output) -> str | None:
+        def read_result(output: Path = output) -> str | None:
             return "answered" if _is_answered(output, folder) else None
 
         title, name = f"benchmark of {run}", f"benchmark-{run.engineer}-{run.seed}"
         log = output.with_name(f"{output.name}.log")
-        tasks.append(Task(title, name, log, (*arguments, *where), result))
+        tasks.append(Task(title, name, log, tuple(command), read_result))
     return tasks
 
 
 def write_tables(study: Study, directory: StudyDirectory, folder: BenchmarkFolder) -> Path:
-    """Compare the arms that have answered all boards, print tables, and return `results.json`."""
+    """Compare all runs that have answered every board; print tables, and return `results.json`."""
     runs = [
         _read_run(study, directory, folder, run)
         for run in study.runs
@@ -77,8 +81,9 @@ def write_tables(study: Study, directory: StudyDirectory, folder: BenchmarkFolde
     file = JsonFile(directory.path / "benchmark" / "results.json", TypeAdapter(Results))
     file.write(results)
     print_tables(results)
-    if missing := [run for run in study.runs if run not in {one.run for one in runs}]:
-        console.print(f"Without answers: {'; '.join(map(str, missing))}.", soft_wrap=True)
+    answered = {row.run for row in runs}
+    if missing := [run for run in study.runs if run not in answered]:
+        console.print(f"Runs without answers: {'; '.join(map(str, missing))}.", soft_wrap=True)
     return file.path
 
 
@@ -88,24 +93,26 @@ def compare(
     runs: Sequence[BenchmarkRun],
     published: Sequence[PublishedResult],
 ) -> Results:
-    """Return the rates, differences and failures of each arm, by agents and size and overall."""
-    by_engineer: dict[str, list[BenchmarkRun]] = {}
-    for engineer in study.config.engineers:
-        if rows := [one for one in runs if one.run.engineer == engineer.name]:
-            by_engineer[engineer.name] = rows
-    return {
-        "boards": len(boards),
-        "arms": {
-            name: {
-                "seeds": [row.run.seed for row in rows],
-                "against": (other := study.config.get_baseline(name)),
+    """Return the rates, differences and failures of each arm by cell."""
+    names = [engineer.name for engineer in study.config.engineers]
+    runs_by_engineer = {name: [row for row in runs if row.run.engineer == name] for name in names}
+    cells = list(_iterate_cells(boards))
+    arms = {}
+    for name, arm_runs in runs_by_engineer.items():
+        if arm_runs:
+            baseline = study.config.get_baseline(name)
+            baseline_runs = runs_by_engineer.get(baseline or "", [])
+            arms[name] = {
+                "seeds": [row.run.seed for row in arm_runs],
+                "against": baseline,
                 "cells": [
-                    place | _cell(rows, by_engineer.get(other or "", []), indices)
-                    for place, indices in _iterate_cells(boards)
+                    labels | _summarize_cell(arm_runs, baseline_runs, indices)
+                    for labels, indices in cells
                 ],
             }
-            for name, rows in by_engineer.items()
-        },
+    return {
+        "boards": len(boards),
+        "arms": arms,
         "published": [
             {"model": result.model, "num_agents": result.num_agents, "size": result.size}
             | {"valid": result.valid, "optimal": result.optimal}
@@ -115,42 +122,46 @@ def compare(
 
 
 def print_tables(results: Results) -> None:
-    """Print rates by agents and size with published ones, differences, and kinds of failure."""
+    """Print rates next to published ones, differences, and shares of the kinds of failure."""
     arms = results["arms"]
-    places = list(_cells_by_place(next(iter(arms.values()))))
-    agents = list(dict.fromkeys(count for count, _ in places if count is not None))
+    keys = list(_index_cells(next(iter(arms.values()))))
+    agent_counts = list(dict.fromkeys(num_agents for num_agents, _ in keys if num_agents))
     for metric, title in METRIC_NAMES.items():
-        for number in agents:
-            sizes = [size for count, size in places if count == number]
-            heads = [f"{size}x{size}" if size else "all" for size in sizes]
-            table = new_table(f"\n{number} agents: {title}, per cent [95%]", "arm", *heads)
+        for num_agents in agent_counts:
+            sizes = [size for count, size in keys if count == num_agents]
+            headings = [f"{size}x{size}" if size else "all" for size in sizes]
+            table = new_table(f"\n{num_agents} agents: {title}, per cent [95%]", "arm", *headings)
             for name, arm in arms.items():
-                cells = _cells_by_place(arm)
-                rates = [cells[number, size]["rates"][metric] for size in sizes]
+                cells = _index_cells(arm)
+                rates = [cells[num_agents, size]["rates"][metric] for size in sizes]
                 table.add_row(name, *(_format_two_lines(rate, signed=False) for rate in rates))
             table.add_section()
             kind = "valid" if metric == "valid" else "optimal"
-            for model, printed in _published_by_model(results, number).items():
-                row = [f"{printed[size][kind]:.2f}" if size in printed else "-" for size in sizes]
-                table.add_row(f"published: {model}", *row)
+            for model, rows in _published_by_model(results, num_agents).items():
+                texts = [f"{rows[size][kind]:.2f}" if size in rows else "-" for size in sizes]
+                table.add_row(f"published: {model}", *texts)
             print_table(table)
-    _print_differences(arms, agents)
+    _print_differences(arms, agent_counts)
+    _print_failures(arms, agent_counts)
+
+
+def _print_failures(arms: Results, agent_counts: Sequence[int]) -> None:
     table = new_table("\nFirst failures, per cent", "agents, arm", *FAILURE_KINDS)
-    for count in (*agents, None):
+    for count in (*agent_counts, None):
         for name, arm in arms.items():
-            shares = _cells_by_place(arm)[count, None]["failures"].values()
+            shares = _index_cells(arm)[count, None]["failures"].values()
             table.add_row(f"{count or 'all'}, {name}", *(f"{100 * share:.1f}" for share in shares))
         table.add_section()
     print_table(table)
 
 
-def _print_differences(arms: Results, agents: Sequence[int]) -> None:
-    heads = [*(f"{number} agents" for number in agents), "all"]
+def _print_differences(arms: Results, agent_counts: Sequence[int]) -> None:
+    headings = [*(f"{count} agents" for count in agent_counts), "all"]
     title = "\nValid, points above the arm after `minus`: [other seeds and boards] [other seeds]"
-    table = new_table(title, "arm", *heads)
+    table = new_table(title, "arm", *headings)
     for name, arm in arms.items():
-        cells = _cells_by_place(arm)
-        differences = [cells[number, None]["difference"] for number in (*agents, None)]
+        cells = _index_cells(arm)
+        differences = [cells[count, None]["difference"] for count in (*agent_counts, None)]
         if None not in differences:
             texts = [
                 f"{_format_two_lines(difference['valid'])}\n{over_seeds_text(difference['valid'])}"
@@ -177,68 +188,66 @@ def _is_answered(output: Path, folder: BenchmarkFolder) -> bool:
 def _read_run(
     study: Study, directory: StudyDirectory, folder: BenchmarkFolder, run: StudyRun
 ) -> BenchmarkRun:
-    config = study.config_of(run, directory.policy)
+    config = study.make_run_config(run, directory.policy)
     answers = EvaluationDirectory(directory.benchmark(run)).read_answers()
-    episodes = [one.episode for one in judge(config, folder.boards, answers)]
-    places = {key: place for place, keys in enumerate(FAILURE_KINDS.values()) for key in keys}
+    episodes = [judged.episode for judged in judge(config, folder.boards, answers)]
     scores = {
-        metric: np.array([one.succeeds(metric) for one in episodes]) for metric in METRIC_NAMES
+        metric: np.array([episode.succeeds(metric) for episode in episodes])
+        for metric in METRIC_NAMES
     }
-    failures = np.array([-1 if one.failure is None else places[one.failure] for one in episodes])
-    return BenchmarkRun(run, scores, failures)
+    indices: dict[str | None, int] = {None: -1}  # of kinds of failure; a valid answer has none
+    for index, failures in enumerate(FAILURE_KINDS.values()):
+        indices |= dict.fromkeys(failures, index)
+    return BenchmarkRun(run, scores, np.array([indices[episode.failure] for episode in episodes]))
 
 
 def _iterate_cells(boards: Sequence[BenchmarkBoard]) -> Iterator[tuple[Results, np.ndarray]]:
-    """Yield agents and size with the indices of these boards; None means all."""
+    """Yield the labels of each cell (None: all) and the indices of its boards."""
     agents = np.array([board.num_agents for board in boards])
     sizes = np.array([board.size for board in boards])
-    for number in sorted(set(agents.tolist())):
-        mask = agents == number
+    for num_agents in sorted(set(agents.tolist())):
+        mask = agents == num_agents
         for size in (*sorted(set(sizes[mask].tolist())), None):
             cell = mask if size is None else mask & (sizes == size)
-            yield {"num_agents": number, "size": size}, np.flatnonzero(cell)
+            yield {"num_agents": num_agents, "size": size}, np.flatnonzero(cell)
     yield {"num_agents": None, "size": None}, np.arange(len(boards))
 
 
-def _cell(
-    runs: Sequence[BenchmarkRun], others: Sequence[BenchmarkRun], indices: np.ndarray
+def _summarize_cell(
+    runs: Sequence[BenchmarkRun], baseline_runs: Sequence[BenchmarkRun], indices: np.ndarray
 ) -> Results:
-    """Return the rates of an arm on some boards, and the differences from another arm."""
-    failures = np.stack([run.failures[indices] for run in runs])
-    shared = {one.run.seed for one in runs} & {one.run.seed for one in others}
-
-    def difference(metric: str) -> Results:
-        ours, theirs = (
-            {one.run.seed: one.scores[metric][indices] for one in side} for side in (runs, others)
+    """Return the rates of an arm on some boards, and the differences from its baseline."""
+    rates, differences = {}, {}
+    has_common_seeds = {row.run.seed for row in runs} & {row.run.seed for row in baseline_runs}
+    for metric in METRIC_NAMES:
+        scores, baseline_scores = (
+            {row.run.seed: row.scores[metric][indices] for row in rows}
+            for rows in (runs, baseline_runs)
         )
-        comparison = contrast(ours, theirs)
-        low, high = comparison.over_seeds
-        return asdict(comparison.difference) | {
-            "over_seeds": replace_nan({"low": low, "high": high})
-        }
-
+        rates[metric] = asdict(mean_interval(np.stack(list(scores.values())).astype(int)))
+        if has_common_seeds:
+            comparison = contrast(scores, baseline_scores)
+            low, high = comparison.over_seeds
+            over_seeds = replace_nan({"low": low, "high": high})
+            differences[metric] = {**asdict(comparison.difference), "over_seeds": over_seeds}
+    failures = np.stack([row.failures[indices] for row in runs])
     return {
         "count": len(indices),
-        "rates": {
-            metric: asdict(
-                mean_interval(np.stack([run.scores[metric][indices] for run in runs]).astype(int))
-            )
-            for metric in METRIC_NAMES
-        },
-        "difference": {m: difference(m) for m in METRIC_NAMES} if shared else None,
+        "rates": rates,
+        "difference": differences or None,
         "failures": {
-            kind: float((failures == place).mean()) for place, kind in enumerate(FAILURE_KINDS)
+            kind: float((failures == index).mean()) for index, kind in enumerate(FAILURE_KINDS)
         },
     }
 
 
-def _cells_by_place(arm: Results) -> dict[tuple[int | None, int | None], Results]:
+def _index_cells(arm: Results) -> dict[tuple[int | None, int | None], Results]:
     return {(cell["num_agents"], cell["size"]): cell for cell in arm["cells"]}
 
 
-def _published_by_model(results: Results, agents: int) -> dict[str, dict[int | None, Results]]:
+def _published_by_model(results: Results, num_agents: int) -> dict[str, dict[int | None, Results]]:
     models: dict[str, dict[int | None, Results]] = {}
     for result in results["published"]:
-        if result["num_agents"] == agents:
+        if result["num_agents"] == num_agents:
             models.setdefault(result["model"], {})[result["size"]] = result
     return models

@@ -1,6 +1,7 @@
-"""Run a study as jobs of a cluster: with submitit on SLURM, or locally in tests."""
+"""Run a study as cluster jobs: with submitit on SLURM, or locally in tests."""
 
 import os
+import signal
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
@@ -11,9 +12,10 @@ from typing import Any
 from training.errors import UserError
 
 DEFAULTS = {"timeout_min": 24 * 60}
-"""Default parameters of a job; submitit's default time limit is a few minutes."""
+"""Default parameters of a job. The default time limit of submitit is only a few minutes."""
 
 _CANCEL_SECONDS = 60.0
+"""Seconds after which a cancelled job counts as ended."""
 
 
 class Cluster:
@@ -24,13 +26,14 @@ class Cluster:
         try:
             import submitit
         except ImportError as error:
-            problem = f"submitit can't be imported ({error}); pip install 'jaxlake[cluster]'"
-            raise UserError(f"--cluster: got {name}: {problem}") from error
+            raise UserError(
+                f"--cluster {name} needs submitit ({error}); pip install 'jaxlake[cluster]'"
+            ) from error
         try:
             self._executor = submitit.AutoExecutor(folder=folder, cluster=name)
             self._executor.update_parameters(**{**DEFAULTS, **parameters})
         except (RuntimeError, ValueError, NameError, TypeError, AssertionError) as error:
-            raise UserError(f"--cluster: got {name} with {dict(parameters)}: {error}") from error
+            raise UserError(f"--cluster {name} with {dict(parameters)}: {error}") from error
         nodes, tasks = (int(parameters.get(key) or 1) for key in ("nodes", "tasks_per_node"))
         self._has_several_tasks = nodes * tasks > 1
 
@@ -39,9 +42,9 @@ class Cluster:
 
         A job with several tasks runs the command in each task, as the processes of one run.
         """
-        together = ("--coordinator", "auto") if self._has_several_tasks else ()
+        options = ("--coordinator", "auto") if self._has_several_tasks else ()
         self._executor.update_parameters(name=f"jaxlake-{name}")
-        task = RunCommand((*command, *together), str(log.absolute()))
+        task = RunCommand((*command, *options), str(log.absolute()))
         return ClusterJob(self._executor.submit(task), log)
 
 
@@ -76,11 +79,11 @@ class RunCommand:
 
 
 class ClusterJob:
-    """A job with the methods of a `subprocess.Popen` that a study uses."""
+    """A cluster job with the interface of a `subprocess.Popen`."""
 
     def __init__(self, job: Any, log: Path) -> None:
         self._job, self._log = job, log
-        self._cancelled: float | None = None
+        self._cancel_time: float | None = None
 
     def __str__(self) -> str:
         return f"job {self._job.job_id} {self._job.state.lower()}"
@@ -89,25 +92,25 @@ class ClusterJob:
         """Return the exit status; None while the job is waiting or running."""
         if self._job.done():
             return self._status()
-        cancelled = self._cancelled
-        gave_up = cancelled is not None and time.monotonic() - cancelled > _CANCEL_SECONDS
-        return -15 if gave_up else None
+        if self._cancel_time is None or time.monotonic() - self._cancel_time <= _CANCEL_SECONDS:
+            return None
+        return -signal.SIGTERM
 
     def terminate(self) -> None:
         """Cancel the job."""
-        self._cancelled = time.monotonic()
+        self._cancel_time = time.monotonic()
         self._job.cancel(check=False)
 
     kill = terminate
 
     def _status(self) -> int:
         """Return the status of the first failed task; log the reason if it is missing."""
-        if self._cancelled is not None:
-            return -15
+        if self._cancel_time is not None:
+            return -signal.SIGTERM
         problem = self._job.exception()
         if problem is None:
             return next(filter(None, self._job.results()), 0)
-        why, stderr = str(problem).strip().partition("\n")[0], self._job.task(0).paths.stderr
+        reason, stderr = str(problem).strip().partition("\n")[0], self._job.task(0).paths.stderr
         with self._log.open("a", encoding="utf-8") as log:
-            log.write(f"{self}: {why}{os.linesep}submitit's own log: {stderr}{os.linesep}")
+            log.write(f"{self}: {reason}{os.linesep}submitit's own log: {stderr}{os.linesep}")
         return 1

@@ -28,7 +28,7 @@ class ComparedEngineer(Section):
         (), description="overrides of engineer.* and environment.initial: engineer.kind=random"
     )
     against: str | None = Field(
-        None, description="the engineer that it is compared with; null: the study's baseline"
+        None, description="the engineer to compare with; null: the study's baseline"
     )
 
 
@@ -37,15 +37,15 @@ class StudyConfig(Section):
 
     name: Name
     base: str = Field(
-        description="the YAML of a run, or of a study whose keys hold unless they stand here, "
-        "relative to the study's file; overrides of both are set"
+        description="the YAML of a run, or of a study that this one extends, relative to the "
+        "study's file; keys of this study take precedence, and overrides of both apply"
     )
     set: tuple[str, ...] = Field((), description="overrides of the base, the same for every run")
     engineers: Annotated[tuple[ComparedEngineer, ...], Field(min_length=1)]
     seeds: Annotated[tuple[Seed, ...], Field(min_length=1)]
-    baseline: str = Field(description="the engineer that the others are compared with")
+    baseline: str = Field(description="the engineer with which all others are compared")
     cluster: dict[str, Any] = Field(
-        default={}, description="submitit's parameters of a run's job, with `--cluster`"
+        default={}, description="submitit's parameters for the job of a run, with `--cluster`"
     )
 
     @model_validator(mode="after")
@@ -53,7 +53,7 @@ class StudyConfig(Section):
         names = [engineer.name for engineer in self.engineers]
         for field, values in (("engineers", names), ("seeds", list(self.seeds))):
             if len(set(values)) < len(values):
-                raise ValueError(f"{field}: got {values}, each may stand there once")
+                raise ValueError(f"{field} must be distinct, got {values}")
         compared = [("baseline", self.baseline)]
         for number, engineer in enumerate(self.engineers):
             compared.append((f"engineers.{number}.against", engineer.against or self.baseline))
@@ -66,7 +66,7 @@ class StudyConfig(Section):
                 if not override.startswith(_ALLOWED_OVERRIDES):
                     raise ValueError(
                         f"engineers.{number}.set has {override!r}; it must set engineer.*=VALUE "
-                        "or environment.initial=VALUE: the runs of a study differ in nothing else"
+                        "or environment.initial=VALUE, because runs of a study differ in nothing else"
                     )
         return self
 
@@ -111,44 +111,44 @@ class Study:
 
     def overrides(self, run: StudyRun, pretrained: Path) -> tuple[str, ...]:
         """Return the overrides of one run; `pretrained` is the policy of the shared warm start."""
-        (engineer,) = (one for one in self.config.engineers if one.name == run.engineer)
+        (engineer,) = (row for row in self.config.engineers if row.name == run.engineer)
         return (
             *self.config.set,
             *engineer.set,
             f"name={self.config.name}.{run.engineer}.{run.seed}",
             f"seed={run.seed}",
-            *(_from(pretrained) if self.has_warm_start else ()),
+            *(_start_from(pretrained) if self.has_warm_start else ()),
         )
 
-    def config_of(self, run: StudyRun, pretrained: Path) -> RunConfig:
+    def make_run_config(self, run: StudyRun, pretrained: Path) -> RunConfig:
         """Return the configuration of one run."""
         return load(self.base, self.overrides(run, pretrained))
 
     def find_first_round(self, run: StudyRun, pretrained: Path) -> StudyRun | None:
-        """Return the first run that shares its first round with `run`, or None without sharing.
+        """Return the first run with the same first round as `run`, or None if no other run has it.
 
-        Runs share the part up to the first design if they have the same seed and the same initial
-        environment. Studies with a single stage don't share first rounds.
+        The first round is the part of a run up to its first design. Runs with the same seed and the
+        same initial environment share it. Studies with a single stage don't share first rounds.
         """
         if self.warm_start.stages.count == 1:
             return None
-        config = self.config_of(run, pretrained)
-        alike = [
-            one
-            for one in self.runs
-            if one.seed == run.seed
-            and has_same_first_round(self.config_of(one, pretrained), config)
+        config = self.make_run_config(run, pretrained)
+        sharing = [
+            other
+            for other in self.runs
+            if other.seed == run.seed
+            and has_same_first_round(self.make_run_config(other, pretrained), config)
         ]
-        return alike[0] if len(alike) > 1 else None
+        return sharing[0] if len(sharing) > 1 else None
 
     def first_round_overrides(self, run: StudyRun, pretrained: Path) -> tuple[str, ...]:
         """Return the overrides of a shared first round; `run` is the first of its runs."""
         no_engineer = ("engineer.kind=fixed", "engineer.reading=0", "engineer.learning=null")
-        named = f"name={self.config.name}.first_round.{run.engineer}.{run.seed}"
-        return (*self.overrides(run, pretrained), *no_engineer, named)
+        name = f"name={self.config.name}.first_round.{run.engineer}.{run.seed}"
+        return (*self.overrides(run, pretrained), *no_engineer, name)
 
 
-def _from(policy: Path) -> tuple[str, str]:
+def _start_from(policy: Path) -> tuple[str, str]:
     name = json.dumps(str(policy), ensure_ascii=False)
     return "warm_start=null", f"model.pretrained={name}"
 
@@ -158,7 +158,10 @@ def load_study(
 ) -> Study:
     """Load a study and its base run, and validate the configuration of every run.
 
-    `seeds` and `engineers` restrict the study.
+    Args:
+        path: The YAML of the study.
+        seeds: Seeds that replace those of the study; None keeps them.
+        engineers: Names of the engineers to select; None selects all.
 
     Raises:
         UserError: The study or the configuration of a run is invalid.
@@ -174,20 +177,20 @@ def load_study(
         problems = format_validation_errors(error, _allowed_keys)
         raise UserError("\n".join(f"{path}: {problem}" for problem in problems)) from error
 
-    def loaded(field: str, overrides: tuple[str, ...]) -> RunConfig:
+    def load_overridden(field: str, overrides: tuple[str, ...]) -> RunConfig:
         try:
             config = load(base, overrides)
-            _ = config.lake  # runs are compared board by board
+            _ = config.lake  # raises in other environments, because runs are compared by board
             return config
         except UserError as error:
             problem = str(error).replace("--set ", "")  # the overrides come from the study's file
             raise UserError(f"{path}: {field}: {problem}") from error
 
-    loaded("base", ())
-    study = Study(config, base, loaded("set", config.set))
+    load_overridden("base", ())
+    study = Study(config, base, load_overridden("set", config.set))
     for number, engineer in enumerate(config.engineers):
         run = StudyRun(engineer.name, config.seeds[0])
-        loaded(f"engineers.{number}.set", study.overrides(run, Path("policy")))
+        load_overridden(f"engineers.{number}.set", study.overrides(run, Path("policy")))
     return study
 
 
@@ -197,32 +200,32 @@ def _merge_base_studies(path: Path) -> tuple[dict[Any, Any], Path]:
     require_kind(StudyConfig.__name__, path, tree)
     while isinstance(name := tree.get("base"), str):
         base = base.parent / name
-        if not base.is_file() or "base" not in (below := read_yaml(base)):
+        if not base.is_file() or "base" not in (base_tree := read_yaml(base)):
             break
         if base.resolve() in visited:
-            raise UserError(f"{path}: base: got {name}, which is based on this study itself")
+            raise UserError(f"{path}: base must not lead back to this study, got {name}")
         visited.add(base.resolve())
-        first, then = below.get("set", []), tree.get("set", [])
-        tree = below | tree | {"base": below["base"]}
-        if isinstance(first, list) and isinstance(then, list):
-            tree["set"] = [*first, *then]
+        base_overrides, overrides = base_tree.get("set", []), tree.get("set", [])
+        tree = base_tree | tree | {"base": base_tree["base"]}
+        if isinstance(base_overrides, list) and isinstance(overrides, list):
+            tree["set"] = [*base_overrides, *overrides]
     return tree, base
 
 
 def _select_engineers(config: StudyConfig, names: Sequence[str]) -> StudyConfig:
-    """Restrict a study to some engineers; the first is the baseline if the study's is excluded."""
+    """Select engineers of a study; if its baseline is excluded, the first becomes the baseline."""
     all_names = [engineer.name for engineer in config.engineers]
     if unknown := [name for name in names if name not in all_names]:
-        meant = did_you_mean(unknown[0], all_names)
-        allowed = f"{', '.join(all_names)}{meant}"
+        allowed = f"{', '.join(all_names)}{did_you_mean(unknown[0], all_names)}"
         raise UserError(f"--engineers is {unknown[0]!r}; it must be one of {allowed}")
-    chosen = [engineer for engineer in config.engineers if engineer.name in names]
-    baseline = config.baseline if config.baseline in names else chosen[0].name
-    chosen = [
-        one if one.against in names else one.model_copy(update={"against": None}) for one in chosen
+    selected = [engineer for engineer in config.engineers if engineer.name in names]
+    baseline = config.baseline if config.baseline in names else selected[0].name
+    selected = [
+        engineer if engineer.against in names else engineer.model_copy(update={"against": None})
+        for engineer in selected
     ]
     return StudyConfig.model_validate(
-        config.model_dump() | {"engineers": chosen, "baseline": baseline}
+        config.model_dump() | {"engineers": selected, "baseline": baseline}
     )
 
 

@@ -1,4 +1,4 @@
-"""Check that the contexts of all engineers of a study are truncated equally."""
+"""Check that a token limit truncates the contexts of all engineers of a study equally."""
 
 from pathlib import Path
 
@@ -20,53 +20,53 @@ def require_equal_contexts(study: Study) -> None:
     """Raise a `UserError` if truncation would affect the engineers of a study differently.
 
     Contexts with the same settings are truncated equally. With different settings, contexts must
-    not be truncated at all, because a limit removes more from contexts with more blocks.
+    not be truncated at all, because a limit cuts more from contexts with more blocks.
     """
-    count_tokens = token_counter(study.warm_start.model.pretrained)
-    settings: dict[str, tuple[DesignSettings, StageView]] = {}
+    count_tokens = make_token_counter(study.warm_start.model.pretrained)
+    inputs: dict[str, tuple[DesignSettings, StageView]] = {}
     for engineer in study.config.engineers:
         run = StudyRun(engineer.name, study.config.seeds[0])
-        config = study.config_of(run, Path("policy"))
+        config = study.make_run_config(run, Path("policy"))
         if config.engineer.base_kind in MODELS:
-            settings[engineer.name] = (make_design_settings(config), longest_view_of(config))
-    if len({one for one, _ in settings.values()}) < 2:
+            inputs[engineer.name] = (make_design_settings(config), make_longest_view(config))
+    if len({settings for settings, _ in inputs.values()}) < 2:
         return
     contexts = {
         name: build_stage_context(
-            view, one.model_copy(update={"max_context_tokens": None}), count_tokens
+            view, settings.model_copy(update={"max_context_tokens": None}), count_tokens
         )
-        for name, (one, view) in settings.items()
+        for name, (settings, view) in inputs.items()
     }
-    for name, (one, view) in settings.items():
-        limit = one.max_context_tokens
+    for name, (settings, view) in inputs.items():
+        limit = settings.max_context_tokens
         if limit is not None and contexts[name].tokens > limit:
             longest = max(context.tokens for context in contexts.values())
             raise UserError(
-                f"{study.config.name}: engineer.max_context_tokens is {limit}, so {name} would"
-                f" lose {_lost(view, one, count_tokens)} while other engineers lose less; set it"
-                f" to at least {longest}"
+                f"{study.config.name}: engineer.max_context_tokens is {limit}; it must be at least"
+                f" {longest}, because {name} would lose"
+                f" {_describe_cuts(view, settings, count_tokens)} and other engineers less"
             )
 
 
-def longest_view_of(config: RunConfig) -> StageView:
+def make_longest_view(config: RunConfig) -> StageView:
     """Return the longest possible view of an engineer in a run on the lake."""
-    size = max((*config.lake.bounds.sizes, *config.cells.sizes))
     cells = config.cells
-    validated = len(cells.hole_ratios) * len(cells.wait_ratios) * cells.per_cell
-    trained = config.stages.instances * config.grpo.completions
+    size = max((*config.lake.bounds.sizes, *cells.sizes))
+    validation_answers = len(cells.hole_ratios) * len(cells.wait_ratios) * cells.per_cell
+    training_answers = config.stages.instances * config.grpo.completions
     return longest_view(
         get_domain(config),
         config.lake.initial,
         config.stages.count,
         [" ".join("F" * size)] * size,
-        answers=(validated, trained),
+        answers=(validation_answers, training_answers),
         reasoning_tokens=config.engineer.reasoning_tokens,
         gated=config.engineer.gate.rollback != "off",
     )
 
 
-def token_counter(pretrained: str | None) -> CountTokens:
-    """Return the token counter of a model, or an estimate if the model is not available locally."""
+def make_token_counter(pretrained: str | None) -> CountTokens:
+    """Return the token counter of a model, or an estimate if its tokenizer is not available."""
     if pretrained is None or not (pretrained in PACKAGED_MODELS or Path(pretrained).is_dir()):
         return estimate_tokens
     from training.policy.tokenizer import load_tokenizer  # imports transformers
@@ -75,7 +75,7 @@ def token_counter(pretrained: str | None) -> CountTokens:
     return lambda text: len(tokenizer(text, add_special_tokens=False).input_ids)
 
 
-def _lost(view: StageView, settings: DesignSettings, count_tokens: CountTokens) -> str:
+def _describe_cuts(view: StageView, settings: DesignSettings, count_tokens: CountTokens) -> str:
     try:
         context: Context = build_stage_context(view, settings, count_tokens)
     except ContextTooLongError:

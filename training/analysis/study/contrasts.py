@@ -1,12 +1,12 @@
-"""Rates and paired differences over the seeds of a study, with 95% intervals.
+"""Rates of an engineer and paired differences between engineers, with 95% intervals.
 
 The intervals answer two questions:
 
-- a bootstrap over seeds and boards generalises to other seeds and other boards of the same kind;
-- a paired t-test over seeds generalises to other seeds on the same boards. Its power is reported.
+- A bootstrap over seeds and boards generalises to other seeds and other boards of the same kind.
+- A paired t-test over seeds generalises to other seeds on the same boards. Its power is reported.
 
-All seeds answer the same boards. A resample therefore draws S of the S seeds and, once for all of
-them, B of the B boards, both with replacement. Its value is the mean of the S * B answers of the
+All S seeds answer the same B boards. A resample draws S seeds with replacement, and B boards with
+replacement that are common to all of its seeds. Its value is the mean of the S * B answers of the
 drawn seeds to the drawn boards (the pigeonhole bootstrap: Owen 2007, Annals of Applied Statistics
 1(2), 386-411).
 """
@@ -19,17 +19,17 @@ import numpy as np
 from scipy import optimize, stats
 
 SEED = 0
-"""Seed of every interval, so that intervals are independent of each other's order."""
+"""Seed of every interval, so that results do not depend on the order of the calls."""
 
-_MAX_NUMBERS = 2**22
-"""Maximum number of random numbers per batch, which bounds memory."""
+_MAX_BATCH_ELEMENTS = 2**22
+"""Maximum number of random numbers per batch of resamples, which bounds memory."""
 
 RESAMPLES = 10_000
 CONFIDENCE = 0.95
 POWER = 0.8
 
-_SPREADS = 10_000
-"""Number of quantiles of the spread between seeds that the power is averaged over."""
+_NUM_QUANTILES = 10_000
+"""Number of quantiles of the estimated deviation that the power is averaged over."""
 
 
 @dataclass(frozen=True)
@@ -39,24 +39,23 @@ class Interval:
     value: float
     low: float
     high: float
-    beyond: int  # 1 if the whole range lies above 0, -1 if below, 0 if it contains 0
+    beyond: int  # 1 if the whole interval lies above 0, -1 if below, 0 if it contains 0
 
 
 def resampled_means(values: np.ndarray, resamples: int, rng: np.random.Generator) -> np.ndarray:
     """Return the means, float (R,), of R resamples of the (S, B) values.
 
-    A resample consists of counts per seed and per board, and its sum is the product of these counts
-    with the table of values. Boards with equal columns are interchangeable, so the function draws
-    counts of distinct columns.
+    A resample is represented by how often each seed and each board occurs in it. Boards with equal
+    columns are interchangeable, so the function draws the frequencies of distinct columns.
     """
     seeds, boards = values.shape
-    columns, times = np.unique(values, axis=1, return_counts=True)  # (S, C), (C,)
-    table, shares = columns.T.astype(float), times / boards
-    drawn_seeds = rng.multinomial(seeds, np.full(seeds, 1 / seeds), size=resamples)
-    at_once = max(1, _MAX_NUMBERS // len(shares))
+    columns, multiplicities = np.unique(values, axis=1, return_counts=True)  # (S, C), (C,)
+    table, shares = columns.T.astype(float), multiplicities / boards
+    seed_counts = rng.multinomial(seeds, np.full(seeds, 1 / seeds), size=resamples)  # (R, S)
+    batch_size = max(1, _MAX_BATCH_ELEMENTS // len(shares))
     sums = [
-        np.sum(rng.multinomial(boards, shares, size=len(part)) @ table * part, axis=1)
-        for part in np.split(drawn_seeds, range(at_once, resamples, at_once))
+        np.sum(rng.multinomial(boards, shares, size=len(batch)) @ table * batch, axis=1)
+        for batch in np.split(seed_counts, range(batch_size, resamples, batch_size))
     ]
     return np.concatenate(sums) / (seeds * boards)
 
@@ -75,18 +74,15 @@ def mean_interval(values: np.ndarray, resamples: int = RESAMPLES) -> Interval:
 
 @dataclass(frozen=True)
 class Contrast:
-    """A paired difference, as a share of all answers.
-
-    Values that need several seeds, or a spread between seeds, are NaN without them.
-    """
+    """A paired difference between two engineers, as a share of all answers."""
 
     seeds: tuple[int, ...]
     difference: Interval  # by the bootstrap
-    deviation: float  # standard deviation of the differences of single seeds; NaN for one seed
+    deviation: float  # standard deviation over seeds of the difference; NaN for one seed
 
     @property
     def over_seeds(self) -> tuple[float, float]:
-        """The interval of the paired t-test over seeds."""
+        """The interval of the paired t-test over seeds; NaN for one seed."""
         if math.isnan(self.deviation):
             return math.nan, math.nan
         seeds = len(self.seeds)
@@ -95,24 +91,24 @@ class Contrast:
 
     @property
     def detectable(self) -> float:
-        """The smallest true difference that the test detects with probability `POWER`."""
+        """The smallest true difference that the t-test detects with probability `POWER`, or NaN."""
         if not self.deviation > 0.0:
             return math.nan
         seeds = len(self.seeds)
-        errors = optimize.brentq(lambda size: power(size, seeds) - POWER, 0.0, 100.0)
-        return float(errors) * self.deviation / math.sqrt(seeds)
+        standard_errors = optimize.brentq(lambda size: power(size, seeds) - POWER, 0.0, 100.0)
+        return float(standard_errors) * self.deviation / math.sqrt(seeds)
 
 
 def power(difference: float, seeds: int) -> float:
     """Return the power of a paired two-sided t-test over two or more seeds.
 
-    The power is averaged over quantiles of the estimated spread, because SciPy's noncentral t
+    The power is averaged over quantiles of the estimated deviation, because SciPy's noncentral t
     distribution gives NaN for two seeds. `difference` is in standard errors of its mean over seeds.
     """
-    freedom = seeds - 1
-    critical = stats.t.ppf((1 + CONFIDENCE) / 2, freedom)
-    shares = (np.arange(_SPREADS) + 0.5) / _SPREADS
-    thresholds = critical * np.sqrt(stats.chi2.ppf(shares, freedom) / freedom)
+    degrees = seeds - 1
+    critical = stats.t.ppf((1 + CONFIDENCE) / 2, degrees)
+    probabilities = (np.arange(_NUM_QUANTILES) + 0.5) / _NUM_QUANTILES
+    thresholds = critical * np.sqrt(stats.chi2.ppf(probabilities, degrees) / degrees)
     powers = stats.norm.cdf(difference - thresholds) + stats.norm.cdf(-difference - thresholds)
     return float(powers.mean())
 
@@ -120,11 +116,16 @@ def power(difference: float, seeds: int) -> float:
 def contrast(ours: Mapping[int, np.ndarray], theirs: Mapping[int, np.ndarray]) -> Contrast:
     """Return the paired difference between two engineers over their common seeds.
 
-    The outcomes are bool (B,) by seed.
+    Args:
+        ours: Outcomes of the first engineer by seed, bool (B,).
+        theirs: Outcomes of the second engineer.
+
+    Raises:
+        ValueError: The engineers have no common seed.
     """
     seeds = sorted(ours.keys() & theirs.keys())
     if not seeds:
-        raise ValueError("there is no seed in common")
+        raise ValueError("ours and theirs must have a common seed, got none")
     first, second = (
         np.stack([answers[seed] for seed in seeds]).astype(np.int64) for answers in (ours, theirs)
     )

@@ -1,15 +1,15 @@
 """The files of a study.
 
 ```
-warm_start/              the run that all others start from, stopped after its warm start
-first_rounds/            runs stopped after their first round, with which others begin
+warm_start/              the shared warm start of all runs
+first_rounds/            first rounds that several runs share
 runs/ENGINEER/SEED/      a run (training/run/directory.py)
-runs/ENGINEER/SEED.log   what it printed; the runs above have logs, too
-jobs/                    what submitit keeps of a cluster's jobs
+runs/ENGINEER/SEED.log   the output of the run; warm starts and first rounds have logs, too
+jobs/                    files of submitit about cluster jobs
 benchmark/ENGINEER/SEED/ an evaluation on the benchmark (training/analysis/benchmark/evaluate.py)
-benchmark/results.json   the arms compared on it
+benchmark/results.json   the comparison of the engineers on the benchmark
 report/                  report.html, results.json and outcomes.json.gz
-.lock                    the process that uses the directory (training/run/lock.py), or empty
+.lock                    lock of the process that uses the directory (training/run/lock.py)
 ```
 """
 
@@ -20,8 +20,8 @@ from training.errors import UserError
 from training.run.directory import RunDirectory
 from training.schema import RunConfig
 
-_PARTS = {"warm_start", "warm_start.log", "first_rounds", "runs", "jobs"}
-_PARTS |= {"benchmark", "report", ".lock"}
+_ENTRIES = {"warm_start", "warm_start.log", "first_rounds", "runs", "jobs"}
+_ENTRIES |= {"benchmark", "report", ".lock"}
 
 
 class StudyDirectory:
@@ -50,15 +50,15 @@ class StudyDirectory:
         return run.path.with_name(f"{run.path.name}.log")
 
     def check(self, study: Study) -> None:
-        """Raise a `UserError` if a run has another configuration, or other files are there."""
-        if self.path.is_dir() and not {child.name for child in self.path.iterdir()} <= _PARTS:
+        """Raise a `UserError` if the folder holds other files or runs of another study."""
+        if self.path.is_dir() and not {child.name for child in self.path.iterdir()} <= _ENTRIES:
             raise UserError(
-                f"{self.path}: holds no study, but other files; choose another --study-dir"
+                f"{self.path}: is not empty and holds no study; choose another --study-dir"
             )
         for run in study.runs:
             files = self.run(run)
             if files.config_file.exists():
-                check_configuration(files, run, study.config_of(run, self.policy))
+                check_configuration(files, run, study.make_run_config(run, self.policy))
 
 
 def check_configuration(files: RunDirectory, run: StudyRun, expected: RunConfig) -> RunConfig:
@@ -70,7 +70,7 @@ def check_configuration(files: RunDirectory, run: StudyRun, expected: RunConfig)
     model = config.model.model_copy(update={"pretrained": expected.model.pretrained})
     if config.model_copy(update={"model": model}) != expected:
         raise UserError(
-            f"{files.path}: its configuration is not that of {run} of this study; choose another "
-            "--study-dir, or remove it"
+            f"{files.path}: its configuration differs from {run} of this study; choose another "
+            "--study-dir, or delete this folder"
         )
     return config

@@ -19,31 +19,31 @@ KNOB_NAMES = {"data_ratio": "data", "hole_ratio": "holes", "wait_ratio": "waits"
 
 
 def engineer_colours(results: Results) -> dict[str, int]:
-    """Return the number of each engineer's colour, including engineers without results."""
-    return {name: number for number, name in enumerate(results["study"]["engineers"])}
+    """Return the index of each engineer's colour, including engineers without results."""
+    return {name: index for index, name in enumerate(results["study"]["engineers"])}
 
 
-def kind_colours(results: Results) -> dict[str, int]:
-    """Return the number of the colour of each kind of failure that occurs."""
-    shares = [kinds for result in results["engineers"].values() for kinds in result["kinds"]]
-    kinds = [kind for kind in shares[0] if kind != "valid" and any(share[kind] for share in shares)]
-    return {kind: number % len(COLOURS) for number, kind in enumerate(kinds)}
+def failure_colours(results: Results) -> dict[str, int]:
+    """Return the index of the colour of each kind of failure that occurs."""
+    rows = [shares for result in results["engineers"].values() for shares in result["kinds"]]
+    kinds = [kind for kind in rows[0] if kind != "valid" and any(shares[kind] for shares in rows)]
+    return {kind: index % len(COLOURS) for index, kind in enumerate(kinds)}
 
 
 def difference_figures(results: Results) -> list[PageFigure]:
     """Draw the final rates minus the baseline's, with bootstrap intervals."""
-    numbers, baseline = engineer_colours(results), results["study"]["compared_with"]
-    compared = {
+    colours, baseline = engineer_colours(results), results["study"]["compared_with"]
+    differences = {
         name: arm["difference"] for name, arm in results["engineers"].items() if arm["difference"]
     }
     figures = []
     for metric, title in METRIC_NAMES.items():
         rows = {}
-        for name, difference in compared.items():
+        for name, difference in differences.items():
             value, low, high = (100 * difference[metric][key] for key in ("value", "low", "high"))
-            rows[name] = (value, low, high), numbers[name]
+            rows[name] = (value, low, high), colours[name]
         label = f"points above {baseline}"
-        chart = interval_chart(f"Difference to {baseline}, {title}", rows, x_label=label)
+        chart = interval_chart(f"Difference from {baseline}, {title}", rows, x_label=label)
         figures += page_figures(title, chart)
     return figures
 
@@ -53,7 +53,7 @@ def learning_figures(results: Results) -> list[PageFigure]:
     stages = ["start", *_stages(results)]
 
     def series(metric: str) -> list[Series]:
-        return _series(results, lambda one: one["learning_curve"][metric])
+        return _make_series(results, lambda arm: arm["learning_curve"][metric])
 
     panels = {title: series(metric) for metric, title in METRIC_NAMES.items()}
     return _rate_figures("Learning curve", panels, stages, "validation boards, %")
@@ -64,7 +64,7 @@ def mixture_figures(results: Results) -> list[PageFigure]:
     sizes = next(iter(results["engineers"].values()))["mixture"][0]
 
     def series(size: str, knob: str) -> list[Series]:
-        return _series(results, lambda one: [stage[size][knob] for stage in one["mixture"]])
+        return _make_series(results, lambda arm: [stage[size][knob] for stage in arm["mixture"]])
 
     panels = {
         f"{size}x{size}: {KNOB_NAMES.get(knob, knob)}": series(size, knob)
@@ -74,16 +74,16 @@ def mixture_figures(results: Results) -> list[PageFigure]:
     return _rate_figures("Mixture", panels, _stages(results), "ratio, %", low=0.0)
 
 
-def kind_figures(results: Results) -> list[PageFigure]:
+def failure_figures(results: Results) -> list[PageFigure]:
     """Draw the first failures at the start and after the last stage, one bar per engineer."""
     figures = []
-    for number, heading in enumerate(("At the start", "After the last stage")):
+    for index, heading in enumerate(("At the start", "After the last stage")):
+        rows = {name: arm["kinds"][index] for name, arm in results["engineers"].items()}
         bars = [
-            (name, arm["kinds"][number], f"{100 * (1 - arm['kinds'][number]['valid']):.1f}%")
-            for name, arm in results["engineers"].items()
+            (name, shares, f"{100 * (1 - shares['valid']):.1f}%") for name, shares in rows.items()
         ]
         style: Any = {"x_label": "validation boards, %", "percent": True}
-        chart = bar_chart(f"Failures, {heading}", bars, kind_colours(results), **style)
+        chart = bar_chart(f"Failures, {heading}", bars, failure_colours(results), **style)
         figures += page_figures(heading, chart)
     return figures
 
@@ -93,15 +93,11 @@ def _rate_figures(
     panels: dict[str, list[Series]],
     stages: Sequence[str],
     y_label: str,
-    low: float = 1.0,  # the axis begins there, or lower
+    low: float = 1.0,  # upper bound of the start of the y axis
 ) -> list[PageFigure]:
     """Draw one chart per panel with a common axis."""
-    values = [
-        end
-        for series in panels.values()
-        for curve in series
-        for end in chain(*filter(None, curve.values))
-    ]
+    curves = [curve for series in panels.values() for curve in series]
+    values = [value for curve in curves for value in chain(*filter(None, curve.values))]
     style: Any = {"x_label": "stage", "y_label": y_label, "legend": False}
     style["span"] = (min(low, *values), max(values))
     figures = []
@@ -110,13 +106,16 @@ def _rate_figures(
     return figures
 
 
-def _series(results: Results, spreads: Callable[[Results], Sequence[Results]]) -> list[Series]:
-    """Return the spreads of each engineer that has results."""
-    numbers = engineer_colours(results)
-    return [
-        Series(name, [(s["mean"], s["low"], s["high"]) for s in spreads(arm)], numbers[name])
-        for name, arm in results["engineers"].items()
-    ]
+def _make_series(
+    results: Results, get_spreads: Callable[[Results], Sequence[Results]]
+) -> list[Series]:
+    """Return one series per engineer that has results."""
+    colours = engineer_colours(results)
+    series = []
+    for name, arm in results["engineers"].items():
+        values = [(spread["mean"], spread["low"], spread["high"]) for spread in get_spreads(arm)]
+        series.append(Series(name, values, colours[name]))
+    return series
 
 
 def _stages(results: Results) -> list[str]:

@@ -1,4 +1,4 @@
-"""Write a study's report: `report.html`, `results.json` and all outcomes."""
+"""Write the report of a study: `report.html`, `results.json` and `outcomes.json.gz`."""
 
 import gzip
 import json
@@ -12,12 +12,12 @@ from pydantic import TypeAdapter
 
 from jaxlake.files import require_inside, require_plain_files, write_bytes_atomic
 from training.analysis import INDIVIDUAL_RATE, METRIC_NAMES, RATE_NAMES, SUCCESS_RATES
-from training.analysis.pages.charts import key_mark
-from training.analysis.pages.document import listed, page_environment, page_sources
+from training.analysis.pages.charts import legend_key
+from training.analysis.pages.document import join_names, page_environment, page_sources
 from training.analysis.study import figures
 from training.analysis.study.config import Study
 from training.analysis.study.directory import StudyDirectory
-from training.analysis.study.reading import KINDS, METRICS, FinishedRun, read_study
+from training.analysis.study.finished_runs import KINDS, METRICS, FinishedRun, read_study
 from training.analysis.study.results import REVIEWS, Results, build_results
 from training.errors import UserError
 from training.run.progress import console, new_table, print_table
@@ -26,8 +26,8 @@ from training.run.typed_files import JsonFile, TextFile
 
 _FOLDER = Path(__file__).parent
 _DESIGN_KINDS: tuple[str, ...] = get_args(DecisionRecord.model_fields["kind"].annotation)
-_REVIEW_WORDS = dict(
-    zip(REVIEWS, ("as written", "repaired", "unchanged", "refused", "none came"), strict=True)
+_REVIEW_LABELS = dict(
+    zip(REVIEWS, ("as written", "repaired", "unchanged", "rejected", "missing"), strict=True)
 )
 _SECTIONS = {
     "results": "Results",
@@ -45,11 +45,17 @@ _SECTIONS = {
 def write_report(study: Study, directory: StudyDirectory, folder: Path | None = None) -> Path:
     """Write the report of the finished runs, and return the path of `report.html`.
 
-    The default folder is `report` in the study's directory.
+    Args:
+        study: The study.
+        directory: Its files.
+        folder: The folder of the report; None: `report` in the study's directory.
+
+    Raises:
+        UserError: No run is finished, or the runs can't be compared.
     """
     runs, unfinished = read_study(study, directory)
     if not runs:
-        raise UserError(f"{directory.path}: no run is finished, there is nothing to report")
+        raise UserError(f"{directory.path}: no run is finished, so there is no report")
     results = build_results(study, runs, unfinished)
     if folder is None:
         folder = directory.report
@@ -58,7 +64,7 @@ def write_report(study: Study, directory: StudyDirectory, folder: Path | None = 
     JsonFile(folder / "results.json", TypeAdapter(Results)).write(results)
     write_outcomes(folder / "outcomes.json.gz", runs)
     page = folder / "report.html"
-    TextFile(page).write(study_page(results))
+    TextFile(page).write(render_page(results))
     print_results(results)
     return page
 
@@ -71,7 +77,7 @@ def write_outcomes(path: Path, runs: Sequence[FinishedRun]) -> None:
     A run's `configurations` list the knobs of stage 1 and later, by map size.
     """
 
-    def characters(rows: np.ndarray) -> list[str]:
+    def encode_rows(rows: np.ndarray) -> list[str]:
         return ["".join(map(str, row)) for row in rows.astype(int).tolist()]
 
     content: dict[str, Any] = {
@@ -81,8 +87,8 @@ def write_outcomes(path: Path, runs: Sequence[FinishedRun]) -> None:
             {
                 "engineer": run.engineer,
                 "seed": run.seed,
-                "kinds": characters(run.kinds),
-                **{name: characters(run.scores[m]) for m, name in enumerate(METRICS)},
+                "kinds": encode_rows(run.kinds),
+                **{name: encode_rows(run.scores[i]) for i, name in enumerate(METRICS)},
                 "configurations": list(run.configurations),
             }
             for run in runs
@@ -94,8 +100,8 @@ def write_outcomes(path: Path, runs: Sequence[FinishedRun]) -> None:
 
 def print_results(results: Results) -> None:
     """Print each engineer's final valid rate and its difference from the baseline."""
-    head = f"minus {results['study']['compared_with']}"
-    table = new_table("\nValid, per cent", "engineer", "seeds", "[95%]", head, "other seeds only")
+    headings = ("seeds", "[95%]", f"minus {results['study']['compared_with']}", "other seeds only")
+    table = new_table("\nValid, per cent", "engineer", *headings)
     for name, arm in results["engineers"].items():
         difference = arm["difference"] and arm["difference"]["valid"]
         cells = ("-", "-")
@@ -104,24 +110,29 @@ def print_results(results: Results) -> None:
         rate = interval_text(arm["rates"]["valid"], signed=False)
         table.add_row(name, f"{len(arm['seeds'])}", rate, *cells)
     print_table(table)
-    console.print(verdict(results, "valid"), soft_wrap=True)
+    console.print(describe_differences(results, "valid"), soft_wrap=True)
 
 
-def study_page(results: Results) -> str:
-    """Return the HTML page."""
+def render_page(results: Results) -> str:
+    """Return the report as HTML."""
     environment = page_environment(_FOLDER)
     environment.filters |= {
         "interval": interval_text,
-        "listed": listed,
+        "listed": join_names,
         "over_seeds": over_seeds_text,
         "percent": lambda share: f"{100 * share:.1f}",
     }
     engineers, budget, study = results["engineers"], results["budget"], results["study"]
     planned = len(study["engineers"]) * len(study["seeds"])
-    marks = {
-        name: Markup(key_mark(name, number))
-        for name, number in figures.engineer_colours(results).items()
+    legend = {
+        name: Markup(legend_key(name, index))
+        for name, index in figures.engineer_colours(results).items()
         if name in engineers
+    }
+    spent_instances = {
+        f"{name} seed {seed}": run["ledger"]["training_instances"]
+        for name, arm in engineers.items()
+        for seed, run in arm["runs"].items()
     }
     return environment.get_template("study.html.jinja").render(
         page_sources(_FOLDER / "study.css"),
@@ -133,9 +144,9 @@ def study_page(results: Results) -> str:
             "Engineers": ", ".join(study["engineers"]),
             "Baseline": study["baseline"],
             **{
-                f"{name} is compared with": other
-                for name, other in study["against"].items()
-                if other not in (None, study["baseline"])
+                f"{name} is compared with": baseline
+                for name, baseline in study["against"].items()
+                if baseline not in (None, study["baseline"])
             },
             "Seeds": ", ".join(map(str, study["seeds"])),
             "Runs finished": f"{planned - len(results['missing'])} of {planned}",
@@ -143,31 +154,30 @@ def study_page(results: Results) -> str:
             "Training instances per run": f"{budget['training_instances']:,}",
             "Validation boards": f"{budget['validation_boards']:,}",
         },
-        verdicts=[verdict(results, metric) for metric in METRIC_NAMES],
+        verdicts=[describe_differences(results, metric) for metric in METRIC_NAMES],
         metric_names=METRIC_NAMES,
         rate_names=RATE_NAMES,
         individual_rate=INDIVIDUAL_RATE,
         success_rates=SUCCESS_RATES,
         design_kinds=_DESIGN_KINDS,
-        review_words=_REVIEW_WORDS,
+        review_labels=_REVIEW_LABELS,
         costs=list(next(iter(engineers.values()))["ledger"]),
-        marks=marks,
-        kind_colours=figures.kind_colours(results),
+        legend=legend,
+        failure_colours=figures.failure_colours(results),
         difference_figures=figures.difference_figures(results),
         learning_figures=figures.learning_figures(results),
         mixture_figures=figures.mixture_figures(results),
-        kind_figures=figures.kind_figures(results),
+        failure_figures=figures.failure_figures(results),
         other_budgets=[
-            f"{name} seed {seed} used {used:,}"
-            for name, arm in engineers.items()
-            for seed, run in arm["runs"].items()
-            if (used := run["ledger"]["training_instances"]) != budget["training_instances"]
+            f"{run} used {instances:,}"
+            for run, instances in spent_instances.items()
+            if instances != budget["training_instances"]
         ],
     )
 
 
-def verdict(results: Results, metric: str) -> str:
-    """Return a sentence about the engineers whose final rate differs from the baseline's."""
+def describe_differences(results: Results, metric: str) -> str:
+    """Return a sentence that sorts the engineers by the difference of their final rate."""
     baseline, rate = results["study"]["compared_with"], METRIC_NAMES[metric]
     differences = {
         name: arm["difference"][metric]
@@ -175,16 +185,18 @@ def verdict(results: Results, metric: str) -> str:
         if arm["difference"]
     }
     if not differences:
-        return f"Nothing can be compared with {baseline}: no other engineer has a seed of its runs."
+        return (
+            f"No engineer can be compared with {baseline}, because no other one has the same seeds."
+        )
     clauses = []
-    for word, beyond in (("better", 1), ("worse", -1), ("no difference seen", 0)):
+    for label, beyond in (("better", 1), ("worse", -1), ("no difference seen", 0)):
         names = [
             f"{name} ({interval_text(difference)})"
             for name, difference in differences.items()
             if difference["beyond"] == beyond
         ]
         if names:
-            clauses.append(f"{word}: {listed(names)}")
+            clauses.append(f"{label}: {join_names(names)}")
     return f"Rate of {rate} answers against {baseline}, in points: {'; '.join(clauses)}."
 
 
@@ -206,5 +218,5 @@ def over_seeds_text(difference: Mapping[str, Any]) -> str:
 
 
 def _format_number(value: float, form: str) -> str:
-    words = format(value, form)
-    return "0.0" if float(words) == 0 else words
+    text = format(value, form)
+    return "0.0" if float(text) == 0 else text  # no sign for zero

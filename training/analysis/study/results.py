@@ -1,4 +1,4 @@
-"""All numbers of a study, `results.json`; `docs/how_to/studies.md` defines each.
+"""The content of a study's `results.json`, which `docs/how_to/studies.md` explains.
 
 Shapes: S seeds, M metrics, T validations, B boards. Rates lie in 0..1.
 """
@@ -15,28 +15,28 @@ from engineer import Attempt
 from engineer.space import KnobValues
 from training.analysis.study.config import Study
 from training.analysis.study.contrasts import contrast, mean_interval
-from training.analysis.study.reading import KINDS, METRICS, FinishedRun
+from training.analysis.study.finished_runs import KINDS, METRICS, FinishedRun
 from training.schema import RunConfig
 
 Results = dict[str, Any]
 
 REVIEWS: tuple[str, ...] = get_args(Attempt.model_fields["kind"].annotation)
-"""Kinds of reviews of an engineer's answer; `failed` means no answer."""
+"""Kinds of reviews of an engineer's answer; `failed` means that there is no answer."""
 
 
 def build_results(
     study: Study,
     runs: Sequence[FinishedRun],  # at least one, all validated on the same boards
-    unfinished: Sequence[Results],  # the others, and why each has no result
+    unfinished: Sequence[Results],  # the other runs, with the reason why each has no result
 ) -> Results:
     """Return the content of `results.json`, which the report shows."""
     config = study.config
-    by_engineer: dict[str, list[FinishedRun]] = {}
+    runs_by_engineer: dict[str, list[FinishedRun]] = {}
     for engineer in config.engineers:
-        if rows := [run for run in runs if run.engineer == engineer.name]:
-            by_engineer[engineer.name] = rows
-    against = {name: config.get_baseline(name) for name in by_engineer}
-    first = np.stack([run.scores[:, 0] for run in runs])
+        if engineer_runs := [run for run in runs if run.engineer == engineer.name]:
+            runs_by_engineer[engineer.name] = engineer_runs
+    against = {name: config.get_baseline(name) for name in runs_by_engineer}
+    initial_scores = np.stack([run.scores[:, 0] for run in runs])
     return {
         "study": {
             "name": config.name,
@@ -50,18 +50,18 @@ def build_results(
                 else config.baseline
             ),
         },
-        "budget": _budget(study.warm_start, len(runs[0].boards)),
+        "budget": _describe_budget(study.warm_start, len(runs[0].boards)),
         "missing": list(unfinished),
         # The initial rates, as measured by each run.
-        "start": _by_metric(lambda m: rate_spread(first[:, m])),
+        "start": _by_metric(lambda m: rate_spread(initial_scores[:, m])),
         "engineers": {
-            name: _summarize_engineer(rows, by_engineer.get(against[name] or "", []))
-            for name, rows in by_engineer.items()
+            name: _summarize_engineer(rows, runs_by_engineer.get(against[name] or "", []))
+            for name, rows in runs_by_engineer.items()
         },
     }
 
 
-def _budget(config: RunConfig, boards: int) -> Results:
+def _describe_budget(config: RunConfig, boards: int) -> Results:
     updates = config.stages.count * config.updates_per_stage
     return {
         "stages": config.stages.count,
@@ -103,32 +103,32 @@ def _summarize_engineer(runs: Sequence[FinishedRun], baseline: Sequence[Finished
 def _compute_difference(
     runs: Sequence[FinishedRun], baseline: Sequence[FinishedRun]
 ) -> Results | None:
-    """Return the differences from the baseline over common seeds, or None without any."""
+    """Return the differences from the baseline over common seeds, or None without common seeds."""
     seeds = sorted({run.seed for run in runs} & {run.seed for run in baseline})
     if not seeds:
         return None
 
-    def compared(m: int) -> Results:
-        ours, theirs = ({run.seed: run.scores[m, -1] for run in side} for side in (runs, baseline))
-        one = contrast(ours, theirs)
-        low, high = one.over_seeds
-        numbers = {"low": low, "high": high, "deviation": one.deviation}
-        numbers["detectable"] = one.detectable
-        return {**asdict(one.difference), "over_seeds": replace_nan(numbers)}
+    def compare(m: int) -> Results:
+        ours, theirs = ({run.seed: run.scores[m, -1] for run in rows} for rows in (runs, baseline))
+        result = contrast(ours, theirs)
+        low, high = result.over_seeds
+        over_seeds = {"low": low, "high": high, "deviation": result.deviation}
+        over_seeds["detectable"] = result.detectable
+        return {**asdict(result.difference), "over_seeds": replace_nan(over_seeds)}
 
-    return {"seeds": seeds, **_by_metric(compared)}
+    return {"seeds": seeds, **_by_metric(compare)}
 
 
-def replace_nan(numbers: Mapping[str, float]) -> Results:
-    """Return the numbers with None instead of NaN."""
-    return {key: None if math.isnan(value) else value for key, value in numbers.items()}
+def replace_nan(values: Mapping[str, float]) -> Results:
+    """Return the values with None instead of NaN, which JSON does not have."""
+    return {key: None if math.isnan(value) else value for key, value in values.items()}
 
 
 def _summarize_mixtures(configurations: Sequence[Sequence[KnobValues]]) -> list[Results]:
     """Return the spread of each knob over the seeds, by stage, size and knob."""
     return [
         {
-            size: {knob: spread([one[size][knob] for one in stage]) for knob in stage[0][size]}
+            size: {knob: spread([seed[size][knob] for seed in stage]) for knob in stage[0][size]}
             for size in stage[0]
         }
         for stage in zip(*configurations, strict=True)
@@ -138,11 +138,11 @@ def _summarize_mixtures(configurations: Sequence[Sequence[KnobValues]]) -> list[
 def _kind_shares(answers: Sequence[np.ndarray]) -> dict[str, float]:
     """Return the share of each kind of answer."""
     counts = np.bincount(np.concatenate(answers), minlength=len(KINDS))
-    return {kind: count / counts.sum() for kind, count in zip(KINDS, counts.tolist(), strict=True)}
+    return dict(zip(KINDS, (counts / counts.sum()).tolist(), strict=True))
 
 
-def _by_metric(value: Callable[[int], Any]) -> Results:
-    return {metric: value(m) for m, metric in enumerate(METRICS)}
+def _by_metric(function: Callable[[int], Any]) -> Results:
+    return {metric: function(m) for m, metric in enumerate(METRICS)}
 
 
 def spread(values: Sequence[float]) -> Mapping[str, float]:

@@ -23,15 +23,16 @@ from training.run.progress import console, new_table, print_table, show_status
 from training.run.rates import format_success_rates
 
 COMMAND = (sys.executable, "-m", "jaxlake")
-"""Start of every run's command line, before `run BASE --run-dir DIR ...`."""
+"""Start of every command line, before `run BASE --run-dir DIR ...`."""
 
 LOG_LINES = 12
 """Number of log lines printed for a failed run."""
 
-_SECONDS_TO_END = 20.0
+_TERMINATION_SECONDS = 20.0
+"""Seconds that processes have to end before they are killed."""
+
 _POLL_SECONDS = 0.2
 """Seconds between polls of the processes."""
-
 
 Job = subprocess.Popen[bytes] | ClusterJob
 
@@ -44,15 +45,15 @@ class Task:
     name: str
     log: Path
     arguments: tuple[str, ...]
-    result: Callable[[], str | None]  # returns the result, or None
+    read_result: Callable[[], str | None]  # returns a summary, or None if the result is missing
 
 
-Start = Callable[[Task, int], Job]
-"""Starts a task in one of the slots."""
+StartTask = Callable[[Task, int], Job]
+"""Starts a task in one of the parallel slots."""
 
 
 def print_study_plan(study: Study, directory: StudyDirectory) -> None:
-    """Print the runs, their state, and the amounts of each run and of all runs."""
+    """Print the runs with their states, and the numbers of instances and answers."""
     config, warm_start, runs = study.config, study.warm_start, study.runs
     console.print(f"Plan of {config.name} in {directory.path}; nothing is started.\n")
     table = new_table("Runs, in their order", "run", "set", "state", left=3)
@@ -62,8 +63,9 @@ def print_study_plan(study: Study, directory: StudyDirectory) -> None:
     overrides = {engineer.name: " ".join(engineer.set) for engineer in config.engineers}
     for run in runs:
         files = directory.run(run)
-        state = "to be resumed" if files.path.exists() else "to do"
-        table.add_row(str(run), overrides[run.engineer], "finished" if files.finished() else state)
+        state = "to resume" if files.path.exists() else "to do"
+        state = "finished" if files.finished() else state
+        table.add_row(str(run), overrides[run.engineer], state)
     print_table(table)
 
     cells, stages = warm_start.cells, warm_start.stages.count
@@ -84,24 +86,28 @@ def run_study(
 ) -> bool:
     """Run or resume all runs of a study, and return whether all are finished.
 
-    At most `jobs` runs are active, each on its own part of the cores, or all on the cluster.
+    Args:
+        study: The study.
+        directory: Its files.
+        jobs: Maximum number of active runs. Without a cluster, each gets its own share of the cores.
+        cluster: The cluster that runs the jobs; None: this machine.
 
     Raises:
         UserError: `jobs` exceeds the number of cores.
     """
-    start = _starter(jobs, cluster)
+    start = _make_starter(jobs, cluster)
     directory.path.mkdir(parents=True, exist_ok=True)
     with lock_folder(directory.path), exit_on_sigterm():
         if study.has_warm_start and not _has_warm_start(directory):
             overrides = ("--set", *study.config.set) if study.config.set else ()
             arguments = ("--stop-after", "0", *overrides)
             files = directory.warm_start
-            task = _run_task(study, directory, "warm start", "warm-start", files, arguments, 0)
+            task = _make_task(study, directory, "warm start", "warm-start", files, arguments, 0)
             if _run_tasks([task], start, 1):
-                console.print("Every run starts from the warm start: none can be started.")
+                console.print("No run is started, because all runs need the warm start.")
                 return False
         _run_tasks(_list_first_rounds(study, directory), start, jobs)
-        return not _run_tasks(_list_runs(study, directory), start, jobs)
+        return not _run_tasks(_prepare_runs(study, directory), start, jobs)
 
 
 def run_tasks(
@@ -112,12 +118,12 @@ def run_tasks(
     cluster: Cluster | None = None,
 ) -> bool:
     """Run tasks as in `run_study`, and return whether all succeeded."""
-    start = _starter(jobs, cluster)
+    start = _make_starter(jobs, cluster)
     with lock_folder(directory.path), exit_on_sigterm():
         return not _run_tasks(tasks, start, jobs)
 
 
-def _starter(jobs: int, cluster: Cluster | None) -> Start:
+def _make_starter(jobs: int, cluster: Cluster | None) -> StartTask:
     """Return a function that starts tasks; raise a `UserError` for more jobs than cores."""
     cores = _usable_cores()
     if cluster is None and jobs > len(cores):
@@ -133,55 +139,57 @@ def _starter(jobs: int, cluster: Cluster | None) -> Start:
     return start
 
 
-def _run_task(
+def _make_task(
     study: Study,
     directory: StudyDirectory,
     title: str,
     name: str,
     files: RunDirectory,
     arguments: Sequence[str],
-    stage: int,  # whose rates are printed at the end
+    stage: int,
 ) -> Task:
-    def result() -> str | None:
+    """Return a task that runs a configuration; its summary has the rates of `stage`."""
+
+    def read_result() -> str | None:
         episodes = files.stage(stage).episodes
         if not episodes.exists():
             return None
         return format_success_rates(compute_validation_rates(stage, episodes.read()).total)
 
     command = ("run", str(study.base), "--run-dir", str(files.path), *arguments)
-    return Task(title, name, directory.log(files), command, result)
+    return Task(title, name, directory.log(files), command, read_result)
 
 
 def _has_warm_start(directory: StudyDirectory) -> bool:
-    """Return whether the policy that all runs start from exists."""
+    """Return whether the initial policy of all runs exists."""
     return directory.warm_start.stage(0).episodes.exists() and directory.policy.is_dir()
 
 
-def _has_first_round(directory: StudyDirectory, first: StudyRun) -> bool:
-    return directory.first_round(first).stage(1).episodes.exists()
+def _has_first_round(directory: StudyDirectory, run: StudyRun) -> bool:
+    return directory.first_round(run).stage(1).episodes.exists()
 
 
 def _list_first_rounds(study: Study, directory: StudyDirectory) -> list[Task]:
     """Return the shared first rounds that don't exist yet."""
-    new = (run for run in study.runs if not directory.run(run).path.exists())
-    firsts = dict.fromkeys(study.find_first_round(run, directory.policy) for run in new)
+    new_runs = (run for run in study.runs if not directory.run(run).path.exists())
+    first_rounds = dict.fromkeys(study.find_first_round(run, directory.policy) for run in new_runs)
     return [
-        _run_task(
+        _make_task(
             study,
             directory,
-            f"first round of seed {first.seed}",
-            f"first-round-{first.engineer}-{first.seed}",
-            directory.first_round(first),
-            ("--stop-after", "1", "--set", *study.first_round_overrides(first, directory.policy)),
+            f"first round of seed {run.seed}",
+            f"first-round-{run.engineer}-{run.seed}",
+            directory.first_round(run),
+            ("--stop-after", "1", "--set", *study.first_round_overrides(run, directory.policy)),
             1,
         )
-        for first in firsts
-        if first is not None and not _has_first_round(directory, first)
+        for run in first_rounds
+        if run is not None and not _has_first_round(directory, run)
     ]
 
 
-def _list_runs(study: Study, directory: StudyDirectory) -> list[Task]:
-    """Return the runs that are not finished, after a copy of their first rounds."""
+def _prepare_runs(study: Study, directory: StudyDirectory) -> list[Task]:
+    """Copy shared first rounds to the runs, and return the runs that are not finished."""
     tasks, total = [], len(study.runs)
     for number, run in enumerate(study.runs, 1):
         files = directory.run(run)
@@ -190,19 +198,19 @@ def _list_runs(study: Study, directory: StudyDirectory) -> list[Task]:
         if not files.path.exists():
             first = study.find_first_round(run, directory.policy)
             if first is not None and _has_first_round(directory, first):
-                config = study.config_of(run, directory.policy)
+                config = study.make_run_config(run, directory.policy)
                 fork_first_round(directory.first_round(first), files.path, config)
         arguments = ("--set", *study.overrides(run, directory.policy))
         title, name = f"[{number}/{total}] {run}", f"{run.engineer}-{run.seed}"
         stage = study.warm_start.stages.count
-        tasks.append(_run_task(study, directory, title, name, files, arguments, stage))
+        tasks.append(_make_task(study, directory, title, name, files, arguments, stage))
     if finished := total - len(tasks):
         console.print(f"{finished} of {total} runs are finished already.")
     return tasks
 
 
-def _run_tasks(tasks: Sequence[Task], start: Start, slots: int) -> int:
-    """Run tasks in parallel, and return the number of failures. An interrupt ends all of them."""
+def _run_tasks(tasks: Sequence[Task], start: StartTask, slots: int) -> int:
+    """Run tasks in parallel, and return the number of failures. An interrupt ends all tasks."""
     waiting, failed = list(tasks), 0
     running: dict[int, tuple[Task, Job, float]] = {}
     try:
@@ -216,10 +224,10 @@ def _run_tasks(tasks: Sequence[Task], start: Start, slots: int) -> int:
                     ", ".join(f"{task.title}{_job_state(job)}" for task, job, _ in running.values())
                 )
                 time.sleep(_POLL_SECONDS)
-                for slot, (task, job, began) in list(running.items()):
+                for slot, (task, job, start_time) in list(running.items()):
                     if (status := job.poll()) is not None:
                         del running[slot]
-                        failed += not _report_outcome(task, status, time.monotonic() - began)
+                        failed += not _report_outcome(task, status, time.monotonic() - start_time)
     finally:
         _end_jobs([job for _, job, _ in running.values()])
     return failed
@@ -231,23 +239,23 @@ def _job_state(job: Job) -> str:
 
 def _report_outcome(task: Task, status: int, seconds: float) -> bool:
     """Print the outcome of a task, and return whether it succeeded."""
-    if status == 0 and (result := task.result()) is not None:
+    if status == 0 and (result := task.read_result()) is not None:
         _print(f"{task.title}: {format_duration(seconds)}, {result}")
         return True
     log = task.log
-    how = f"signal {-status}" if status < 0 else f"exit status {status}"
-    _print(f"{task.title}: failed with {how} after {format_duration(seconds)}; the end of {log}:")
+    cause = f"signal {-status}" if status < 0 else f"exit status {status}"
+    _print(f"{task.title}: failed with {cause} after {format_duration(seconds)}; the end of {log}:")
     for line in log.read_text(encoding="utf-8", errors="replace").splitlines()[-LOG_LINES:]:
         _print(f"    {line}")
     return False
 
 
-def _print(words: str) -> None:
-    console.print(words, soft_wrap=True, markup=False)
+def _print(text: str) -> None:
+    console.print(text, soft_wrap=True, markup=False)
 
 
 def _start_process(command: Sequence[str], log: Path, cores: Sequence[int] | None) -> Job:
-    """Start a process, restricted to some cores if given."""
+    """Start a process that appends its output to a log, on the given cores (None: all)."""
     threads = {} if cores is None else {"OMP_NUM_THREADS": str(len(cores))}
     with log.open("ab") as output:
         process = subprocess.Popen(
@@ -270,11 +278,11 @@ def _usable_cores() -> list[int]:
 
 
 def _end_jobs(jobs: Sequence[Job]) -> None:
-    """Terminate all jobs, and kill those that don't end, or all after a second interrupt."""
+    """Terminate all jobs. Kill jobs that don't end in time, or all after another interrupt."""
     try:
         for job in jobs:
             job.terminate()
-        deadline = time.monotonic() + _SECONDS_TO_END
+        deadline = time.monotonic() + _TERMINATION_SECONDS
         while time.monotonic() < deadline and any(job.poll() is None for job in jobs):
             time.sleep(_POLL_SECONDS)
     finally:

@@ -1,4 +1,4 @@
-"""Read the finished runs of a study as arrays; damaged or inconsistent files are errors."""
+"""Read the finished runs of a study as arrays."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,70 +20,79 @@ from training.run.records import UpdateMetrics
 from training.schema import RunConfig
 
 METRICS = tuple(METRIC_NAMES)
-"""The compared rates, by field."""
+"""The fields of the compared rates."""
 
 _VALID = METRICS.index("valid")
 
 _MIN_P_VALUE = 1e-6
-"""Minimum p-value at which two runs may have the same initial model."""
+"""Runs whose initial rates differ with a smaller p-value can't have the same initial model."""
 
 KINDS = ("valid", *(kind.label for kind in Failure if kind is not Failure.NONE))
-"""The kinds of answers: valid, or the first failure."""
+"""The kinds of answers: valid, or the kind of the first failure."""
 
 
 @dataclass(frozen=True)
 class FinishedRun:
-    """One run: T stages of training, with a validation before the first and after each."""
+    """A run of T stages, with a validation before the first stage and after each stage."""
 
     engineer: str
     seed: int
-    boards: tuple[tuple[str, ...], ...]  # the rows of the B boards that every run answers
+    boards: tuple[tuple[str, ...], ...]  # rows of each of the B validation boards
     scores: np.ndarray  # bool (len(METRICS), T + 1, B)
     kinds: np.ndarray  # int (T + 1, B), index into KINDS
     isr: float  # the individual success rate, 0..1, of the last validation
     configurations: tuple[KnobValues, ...]  # of stages 1 to T, by map size and knob
     ledger: Mapping[str, float]  # costs
-    designs: tuple[str, ...]  # kinds of the decisions that were trained on, of stages 1 to T - 1
-    rolled_back: int  # number of stages 1 to T - 1 that the gate rolled back
-    reviews: tuple[str, ...]  # kinds of all answers of the engineer, retries and stage T included
+    designs: tuple[str, ...]  # kinds of the decisions after stages 1 to T - 1
+    rolled_back: int  # number of stages among 1 to T - 1 that the gate rolled back
+    reviews: tuple[str, ...]  # kinds of all answers of the engineer in stages 1 to T
 
 
 def read_study(
     study: Study, directory: StudyDirectory
 ) -> tuple[list[FinishedRun], list[dict[str, Any]]]:
-    """Return the finished runs in the study's order, and why the others have no result."""
+    """Return the finished runs in the study's order, and the reasons why others have no result.
+
+    Raises:
+        UserError: A file is damaged, or the runs have different boards or initial models.
+    """
     runs: list[FinishedRun] = []
     unfinished = []
     for run in study.runs:
         files = directory.run(run)
         if files.finished():
-            runs.append(read_run(files, run, study.config_of(run, directory.policy)))
+            runs.append(read_run(files, run, study.make_run_config(run, directory.policy)))
         else:
             reason = "not finished" if files.path.exists() else "not started"
             unfinished.append({"engineer": run.engineer, "seed": run.seed, "reason": reason})
-    for one in runs[1:]:
-        if one.boards != runs[0].boards:
-            raise UserError(
-                f"{directory.path}: {one.engineer}, seed {one.seed} was validated on other boards "
-                f"than {runs[0].engineer}, seed {runs[0].seed}; they can't be paired"
-            )
-        # Rounding on different hardware may change single answers, but not the rate significantly.
-        began, first = one.scores[_VALID, 0], runs[0].scores[_VALID, 0]
-        if compare(first.tolist(), began.tolist()).p_value < _MIN_P_VALUE:
-            raise UserError(
-                f"{directory.path}: {one.engineer}, seed {one.seed} began with another model than "
-                f"{runs[0].engineer}, seed {runs[0].seed}: before training {began.mean():.1%} of "
-                f"its answers are valid, {first.mean():.1%} of the other one's"
-            )
+    for run in runs[1:]:
+        _check_comparable(runs[0], run, directory)
     return runs, unfinished
 
 
+def _check_comparable(first: FinishedRun, run: FinishedRun, directory: StudyDirectory) -> None:
+    """Raise a `UserError` if two runs have different validation boards or initial models."""
+    name, first_name = (f"{row.engineer}, seed {row.seed}" for row in (run, first))
+    if run.boards != first.boards:
+        raise UserError(
+            f"{directory.path}: {name} was validated on other boards than {first_name}, so they "
+            "can't be compared"
+        )
+    # Rounding on different hardware may change single answers, but not the rate significantly.
+    first_valid, valid = first.scores[_VALID, 0], run.scores[_VALID, 0]
+    if compare(first_valid.tolist(), valid.tolist()).p_value < _MIN_P_VALUE:
+        raise UserError(
+            f"{directory.path}: {name} began with another model than {first_name}: their valid "
+            f"rates before training are {valid.mean():.1%} and {first_valid.mean():.1%}"
+        )
+
+
 def read_run(directory: RunDirectory, run: StudyRun, expected: RunConfig) -> FinishedRun:
-    """Return one finished run; raise a `UserError` if its configuration is not as expected."""
+    """Return a finished run; raise a `UserError` if its configuration is not the expected one."""
     config = check_configuration(directory, run, expected)
     stages = [directory.stage(stage) for stage in range(config.stages.count + 1)]
     answers = [stage.episodes.read() for stage in stages]
-    boards = tuple(answer.lines for answer in answers[0])
+    boards = tuple(episode.lines for episode in answers[0])
     for stage, episodes in zip(stages, answers, strict=True):
         if not episodes:
             raise UserError(f"{stage.episodes.path}: holds no answers")
@@ -95,9 +104,11 @@ def read_run(directory: RunDirectory, run: StudyRun, expected: RunConfig) -> Fin
         seed=run.seed,
         boards=boards,
         scores=np.array(
-            [[[one.succeeds(m) for one in episodes] for episodes in answers] for m in METRICS]
+            [[[row.succeeds(m) for row in episodes] for episodes in answers] for m in METRICS]
         ),
-        kinds=np.array([[KINDS.index(one.failure or "valid") for one in row] for row in answers]),
+        kinds=np.array(
+            [[KINDS.index(row.failure or "valid") for row in episodes] for episodes in answers]
+        ),
         isr=compute_validation_rates(0, answers[-1]).total.isr or 0.0,
         configurations=tuple(stage.configuration.read().values() for stage in stages[1:]),
         ledger=_compute_ledger(
@@ -118,13 +129,13 @@ def _compute_ledger(directory: RunDirectory, config: RunConfig, spent: Spent) ->
         for record in metrics
         if isinstance(record, UpdateMetrics)
     }
-    seconds = [(timing.phase, sum(timing.seconds.values())) for timing in directory.timings.read()]
+    timings = [(timing.phase, sum(timing.seconds.values())) for timing in directory.timings.read()]
     return {
         # Training boards: all prompts of each update, including the resampled ones.
         "training_instances": len(updates) * config.grpo.prompts_per_update + sum(updates.values()),
         "rehearsed_designs": spent.rehearsed_designs,
         "engineer_tokens": spent.engineer_tokens,
         "probe_rollouts": spent.probe_rollouts,
-        "design_seconds": sum(took for phase, took in seconds if phase == "design"),
-        "wall_seconds": sum(float(took) for _, took in seconds),
+        "design_seconds": sum(seconds for phase, seconds in timings if phase == "design"),
+        "wall_seconds": sum(float(seconds) for _, seconds in timings),
     }
