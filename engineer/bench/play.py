@@ -242,8 +242,8 @@ def _training_evidence(
 ) -> TrainingEvidence:
     groups = domain.space.groups
     answers = {
-        group: rollout_evidence(domain, count, *numbers)
-        for group, *numbers in zip(groups, valid, failed, rates, strict=True)
+        group: rollout_evidence(domain, count, n, failures, rate)
+        for group, n, failures, rate in zip(groups, valid, failed, rates, strict=True)
     }
     return TrainingEvidence(
         updates=UPDATES,

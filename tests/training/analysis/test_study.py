@@ -113,9 +113,8 @@ def test_equal_engineers_show_no_difference(study_copy):
     for metric in METRICS:
         shown = results["engineers"]["lively"]["difference"][metric]
         assert [shown[key] for key in ("value", "low", "high", "beyond")] == [0, 0, 0, 0]
-        assert "no difference seen: lively (0.0 [0.0, 0.0])" in describe_differences(
-            results, metric
-        )
+        sentence = describe_differences(results, metric)
+        assert "no difference seen: lively (0.0 [0.0, 0.0])" in sentence
 
 
 def test_sentence_names_better_and_worse_engineers(study_copy):

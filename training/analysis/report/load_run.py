@@ -66,7 +66,8 @@ class ReportedStage:
         if not self.episodes:
             return {}
         rates = compute_validation_rates(self.number, self.episodes)
-        return {**rates.groups, None: rates.total}
+        rows = [*rates.groups.items(), (None, rates.total)]
+        return dict(rows)
 
 
 @dataclass(frozen=True)

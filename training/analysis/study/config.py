@@ -66,7 +66,7 @@ class StudyConfig(Section):
                 if not override.startswith(_ALLOWED_OVERRIDES):
                     raise ValueError(
                         f"engineers.{number}.set has {override!r}; it must set engineer.*=VALUE "
-                        "or environment.initial=VALUE, because runs of a study differ in nothing else"
+                        "or environment.initial=VALUE, the only differences between runs of a study"
                     )
         return self
 

@@ -65,8 +65,8 @@ def read_study(
         else:
             reason = "not finished" if files.path.exists() else "not started"
             unfinished.append({"engineer": run.engineer, "seed": run.seed, "reason": reason})
-    for run in runs[1:]:
-        _check_comparable(runs[0], run, directory)
+    for other in runs[1:]:
+        _check_comparable(runs[0], other, directory)
     return runs, unfinished
 
 

@@ -185,9 +185,7 @@ def describe_differences(results: Results, metric: str) -> str:
         if arm["difference"]
     }
     if not differences:
-        return (
-            f"No engineer can be compared with {baseline}, because no other one has the same seeds."
-        )
+        return f"No other engineer has a common seed with {baseline}, so there is no comparison."
     clauses = []
     for label, beyond in (("better", 1), ("worse", -1), ("no difference seen", 0)):
         names = [

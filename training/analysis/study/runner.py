@@ -89,7 +89,7 @@ def run_study(
     Args:
         study: The study.
         directory: Its files.
-        jobs: Maximum number of active runs. Without a cluster, each gets its own share of the cores.
+        jobs: Maximum number of active runs. Without a cluster, they share the cores equally.
         cluster: The cluster that runs the jobs; None: this machine.
 
     Raises:
