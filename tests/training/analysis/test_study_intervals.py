@@ -113,7 +113,7 @@ def test_interval_over_seeds_is_a_paired_t_test(seeds: int):
     ours, theirs = (dict(enumerate(rng.random((seeds, 50)) < rate)) for rate in (0.6, 0.5))
     del theirs[0], ours[seeds - 1]
     if seeds == 2:
-        with pytest.raises(ValueError, match="no seed in common"):
+        with pytest.raises(ValueError, match="must have a common seed"):
             contrast(ours, theirs)
         return
     one = contrast(ours, theirs)

@@ -55,7 +55,7 @@ def write_report(study: Study, directory: StudyDirectory, folder: Path | None = 
     """
     runs, unfinished = read_study(study, directory)
     if not runs:
-        raise UserError(f"{directory.path}: no run is finished, so there is no report")
+        raise UserError(f"{directory.path}: a report needs a finished run, got none")
     results = build_results(study, runs, unfinished)
     if folder is None:
         folder = directory.report
@@ -185,7 +185,7 @@ def describe_differences(results: Results, metric: str) -> str:
         if arm["difference"]
     }
     if not differences:
-        return f"No other engineer has a common seed with {baseline}, so there is no comparison."
+        return f"A comparison with {baseline} needs another engineer with a common seed, got none."
     clauses = []
     for label, beyond in (("better", 1), ("worse", -1), ("no difference seen", 0)):
         names = [

@@ -21,7 +21,7 @@ from training.schema import RunConfig
 Results = dict[str, Any]
 
 REVIEWS: tuple[str, ...] = get_args(Attempt.model_fields["kind"].annotation)
-"""Kinds of reviews of an engineer's answer; `failed` means that there is no answer."""
+"""Kinds of reviews of an engineer's answer; `failed` means that the engineer gave none."""
 
 
 def build_results(
