@@ -58,9 +58,9 @@ def test_study_piece_selects_seeds_and_engineers(tmp_path, capsys):
     [
         ({"colour": "blue"}, ["colour", "unknown key", "baseline"]),
         ({"engineers": [{"name": "a", "kind": "x"}]}, ["engineers.0.kind", "unknown", "name, set"]),
-        ({"engineers": [{"name": "a"}, {"name": "a"}]}, ["engineers", "['a', 'a']", "once"]),
+        ({"engineers": [{"name": "a"}, {"name": "a"}]}, ["engineers", "['a', 'a']", "distinct"]),
         ({"engineers": [{"name": "../a"}]}, ["engineers.0.name", "'../a'"]),
-        ({"seeds": [1, 1]}, ["seeds", "[1, 1]", "once"]),
+        ({"seeds": [1, 1]}, ["seeds", "[1, 1]", "distinct"]),
         ({"seeds": [-1]}, ["seeds.0", "got -1", "greater than or equal to 0"]),
         (
             {"engineers": [{"name": "steady", "against": "nobody"}]},
@@ -108,7 +108,7 @@ def test_study_inherits_the_keys_of_its_base(tmp_path):
     assert study.warm_start.stages.instances == 96
     assert study.base == tmp_path / "base.yaml"
     path.write_text("name: small\nbase: small.yaml\n")
-    with pytest.raises(UserError, match=r"base: got small\.yaml, which is based on this study"):
+    with pytest.raises(UserError, match=r"base must not lead back to this study, got small\.yaml"):
         load_study(path)
 
 
@@ -129,8 +129,9 @@ def test_study_rejects_differently_cut_contexts(tmp_path, capsys):
     reading_study(tmp_path, "3500", READERS)
     assert study_command(tmp_path, "--dry-run") == 2
     error = capsys.readouterr().err
-    assert "max_context_tokens is 3500, so reader1 would lose failed cases" in error
-    needed = re.search(r"set it to at least (\d+)", error)
+    assert "max_context_tokens is 3500; it must be at least" in error
+    assert "reader1 would lose failed cases" in error
+    needed = re.search(r"it must be at least (\d+)", error)
     assert needed
     reading_study(tmp_path, needed[1], READERS)
     assert study_command(tmp_path, "--dry-run") == 0
