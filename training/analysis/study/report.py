@@ -55,7 +55,7 @@ def write_report(study: Study, directory: StudyDirectory, folder: Path | None = 
     """
     runs, unfinished = read_study(study, directory)
     if not runs:
-        raise UserError(f"{directory.path}: a report needs a finished run, got none")
+        raise UserError(f"{directory.path}: no run is finished, so there is nothing to report")
     results = build_results(study, runs, unfinished)
     if folder is None:
         folder = directory.report
