@@ -231,7 +231,7 @@ def test_replay_page_is_the_only_output(run_copy, tmp_path):
     assert target.read_text(encoding="utf-8").lstrip().startswith("<!doctype html>")
     assert sorted(run_copy.rglob("*")) == before
     assert list(target.parent.iterdir()) == [target]
-    with pytest.raises(UserError, match="is a folder"):
+    with pytest.raises(UserError, match="got a folder"):
         build_report(run_copy, target.parent)
 
 
