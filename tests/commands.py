@@ -1,4 +1,4 @@
-"""Fixtures that run the command line, for tests of both kinds of commands."""
+"""Fixtures that run the command line."""
 
 import json
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from jaxlake.command_line.entry import main
 
 
 class Result(NamedTuple):
-    """What one call of `jaxlake` left."""
+    """Exit status and output of one call of `jaxlake`."""
 
     status: int
     out: str
@@ -25,7 +25,7 @@ class Result(NamedTuple):
 
 @pytest.fixture
 def cli(capsys: pytest.CaptureFixture[str]) -> Callable[..., Result]:
-    """Call `jaxlake` with arguments of any type; the status of wrong arguments is returned too."""
+    """Return a function that calls `jaxlake` and returns its status and output."""
 
     def call(*arguments: object) -> Result:
         try:
@@ -39,7 +39,7 @@ def cli(capsys: pytest.CaptureFixture[str]) -> Callable[..., Result]:
 
 @pytest.fixture
 def write(tmp_path: Path) -> Callable[..., Path]:
-    """Write records, or raw bytes, as a file of JSON lines."""
+    """Return a function that writes records or raw bytes as a file of JSON lines."""
 
     def write(*lines: dict[str, Any] | bytes) -> Path:
         path = tmp_path / "lines.jsonl"

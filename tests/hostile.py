@@ -1,4 +1,4 @@
-"""Hostile variants of files and values, the same for the same generator of random numbers."""
+"""Random damage to files and values, for tests of readers."""
 
 import random
 from collections.abc import Iterator
@@ -13,36 +13,36 @@ ODD_BYTES = (b"9" * 5000, b"\x1b[2J", b"[" * 300, b'"', b"\0", b"\xff\xfe", b"1e
 
 
 @contextmanager
-def refused(kind: type[Exception], longest: int = 2000) -> Iterator[None]:
-    """Expect no error, or one of this kind with a short message; others would be tracebacks."""
+def refused(kind: type[Exception], max_length: int = 2000) -> Iterator[None]:
+    """Allow no error other than one of this kind with a short message."""
     try:
         yield
     except kind as error:
-        if len(str(error)) > longest:
+        if len(str(error)) > max_length:
             raise AssertionError(f"the message has {len(str(error))} characters") from error
 
 
 def altered(value: Any, rng: random.Random, share: float = 0.1) -> Any:
-    """Return a tree of JSON values with odd values, and without some of its members."""
+    """Return a tree of JSON values with random members replaced or removed."""
     if rng.random() < share:
         return rng.choice(ODD_VALUES)
     if isinstance(value, dict):
-        kept = [name for name in value if rng.random() > share / 4]
-        return {name: altered(value[name], rng, share) for name in kept}
+        remaining = [name for name in value if rng.random() > share / 4]
+        return {name: altered(value[name], rng, share) for name in remaining}
     if isinstance(value, list):
-        return [altered(one, rng, share) for one in value if rng.random() > share / 8]
+        return [altered(item, rng, share) for item in value if rng.random() > share / 8]
     return value
 
 
 def damaged(content: bytes, rng: random.Random) -> bytes:
-    """Return bytes with a flipped bit, an odd insertion, a gap, a copied piece, or an early end."""
-    place, other = rng.randrange(len(content)), rng.randrange(len(content))
-    head, tail = content[:place], content[place:]
+    """Return bytes with a flipped bit, an insertion, a gap, a copied piece, or an early end."""
+    position, source = rng.randrange(len(content)), rng.randrange(len(content))
+    head, tail = content[:position], content[position:]
     variants = (
         head + bytes([tail[0] ^ 1 << rng.randrange(8)]) + tail[1:],
         head + rng.choice(ODD_BYTES) + tail,
         head + tail[rng.randrange(1, 40) :],
-        head + content[other : other + 20] + tail[20:],
+        head + content[source : source + 20] + tail[20:],
         head,
     )
     return rng.choice(variants)

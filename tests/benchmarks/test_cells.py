@@ -1,4 +1,4 @@
-"""The comparison in every cell: measurements, summaries and resuming."""
+"""The committed cells appear on the page, and a measurement resumes."""
 
 import json
 
@@ -25,14 +25,14 @@ def test_cells_resume_only_with_equal_settings(tmp_path, monkeypatch):
     new = ROW | {"cell": "3ag_4x4_hr0.4", "unknown": 0, "gave_up": 0}
     measured = []
 
-    def measure(chosen, cores, options):
-        measured.extend(cell.name for cell in chosen)
+    def measure(cells_to_measure, cores, options):
+        measured.extend(cell.name for cell in cells_to_measure)
         return iter([new])
 
     monkeypatch.setattr(cells, "measure", measure)
-    wanted = ["--json", str(file), "--only", "3ag_4x4_hr0.3", "3ag_4x4_hr0.4", "--cores", "1"]
-    assert cells.main(wanted) == 0
+    arguments = ["--json", str(file), "--only", "3ag_4x4_hr0.3", "3ag_4x4_hr0.4", "--cores", "1"]
+    assert cells.main(arguments) == 0
     assert measured == [new["cell"]]
     assert json.loads(file.read_text())["rows"] == [ROW, new]
     with pytest.raises(SystemExit, match=r"max_time is 0.3, got 0.5"):
-        cells.main([*wanted, "--max-time", "0.5"])
+        cells.main([*arguments, "--max-time", "0.5"])

@@ -1,4 +1,4 @@
-"""The benchmark measures the same work on both sides and reports missing parts."""
+"""The benchmark compares equal work of both sides and reports failures."""
 
 import json
 from dataclasses import replace
@@ -31,9 +31,9 @@ def test_row_alternates_solvers_and_compares_optima():
 
 def test_row_with_one_wrong_optimum_has_no_times():
     ours = {"status": [0, 0, 1, 2], "costs": [5, 7, -1, -1]}
-    same = compare_costs(ours, {"costs": [[0, 5], [1, None], [3, 9]]})
+    comparison = compare_costs(ours, {"costs": [[0, 5], [1, None], [3, 9]]})
     counts = {"boards": 4, "seen_by_peer": 3, "compared": 1, "different": 0}
-    assert same == counts | {"only_ours": 1, "only_peer": 1}
+    assert comparison == counts | {"only_ours": 1, "only_peer": 1}
     for wrong in ([0, 6], [2, 4]):
         row = {"name": "r", "ours": {}, "agreement": compare_costs(ours, {"costs": [wrong]})}
         assert find_failure(row) == "r: 1 optima differ from the peer's"

@@ -1,4 +1,4 @@
-"""The tables of benchmarks/results/README.md hold the numbers of the committed answers."""
+"""The tables of benchmarks/results/README.md match the committed results."""
 
 import re
 from collections.abc import Iterator
@@ -11,8 +11,8 @@ from tests.paths import ROOT
 CONTRAST = re.compile(r"`(\w+)` minus `(\w+)`")
 
 
-def sections() -> Iterator[tuple[list[str], list[list[str]]]]:
-    """Yield the files and the scale of each section's command, and the rows of its tables."""
+def read_sections() -> Iterator[tuple[list[str], list[list[str]]]]:
+    """Yield the arguments of each section's command and the rows of its tables."""
     page = (ROOT / "benchmarks/results/README.md").read_text(encoding="utf-8")
     for part in re.split(r"^##+ ", page, flags=re.MULTILINE)[1:]:
         command = re.search(r"^python -m benchmarks\.study_contrasts (.*?)^```$", part, re.S | re.M)
@@ -28,7 +28,7 @@ def test_result_tables_match_committed_results(
 ):
     monkeypatch.chdir(ROOT)
     compared = 0
-    for words, rows in sections():
+    for words, rows in read_sections():
         files = [word for word in words if word.endswith(".json.gz")]
         pairs = [match.groups() for row in rows if (match := CONTRAST.match(row[0]))]
         options = [word for pair in pairs for word in ("--contrast", *pair)]

@@ -1,4 +1,4 @@
-"""Contrasts from outcomes: pieces are joined, and the numbers agree with the answers."""
+"""Contrasts join the pieces of a study and match the stored answers."""
 
 import gzip
 import json
@@ -15,13 +15,10 @@ from training.analysis.study.contrasts import contrast
 BOARDS = 400
 
 
-def _write(
+def _write_outcomes(
     path: Path, skills: dict[tuple[str, int], float], start: float = 0.3, **changes: Any
 ) -> Path:
-    """Write answers: boards have a common difficulty, so that runs agree about them.
-
-    Before training all give the same answers, which follow from `start` alone.
-    """
+    """Write the outcomes of runs with the same board difficulties and the same start."""
     hard = np.random.default_rng(0).random(BOARDS)
     runs = []
     for (engineer, seed), skill in skills.items():
@@ -39,25 +36,25 @@ def _write(
 def pieces(tmp_path: Path) -> list[Path]:
     first = {("reads", 1): 0.6, ("blind", 1): 0.5, ("blind", 2): 0.52, ("worst", 1): 0.35}
     return [
-        _write(tmp_path / "a.json.gz", first),
-        _write(tmp_path / "b.json.gz", {("reads", 2): 0.66, ("reads", 3): 0.62}),
+        _write_outcomes(tmp_path / "a.json.gz", first),
+        _write_outcomes(tmp_path / "b.json.gz", {("reads", 2): 0.66, ("reads", 3): 0.62}),
     ]
 
 
 def test_report_shows_both_paired_intervals(pieces: list[Path], capsys: pytest.CaptureFixture[str]):
     runs = read_pieces(pieces)
-    one = contrast(final(runs, "reads"), final(runs, "blind"))
+    expected = contrast(final(runs, "reads"), final(runs, "blind"))
     names = ["--contrast", "reads", "blind", "--contrast", "reads", "worst"]
     assert main([*map(str, pieces), *names, "--scale", "worst", "reads"]) == 0
     printed = capsys.readouterr().out
     paired, single = (line for line in printed.splitlines() if line.startswith("  reads - "))
-    low, high = (f"{100 * end:+.1f}" for end in one.over_seeds)
-    bootstrap = f"[{100 * one.difference.low:+.1f}, {100 * one.difference.high:+.1f}]"
+    low, high = (f"{100 * end:+.1f}" for end in expected.over_seeds)
+    bootstrap = f"[{100 * expected.difference.low:+.1f}, {100 * expected.difference.high:+.1f}]"
     assert f"{bootstrap}, seeds [{low}, {high}], 2 seeds" in paired
     assert "seeds unknown, 1 seeds" in single
-    shown = [line.split() for line in printed.split("Regret")[1].splitlines()[1:]]
-    assert [words[0] for words in shown] == ["reads", "blind", "worst"]
-    assert [words[1] for words in shown if words[0] != "blind"] == ["0.00", "1.00"]
+    regret_rows = [line.split() for line in printed.split("Regret")[1].splitlines()[1:]]
+    assert [words[0] for words in regret_rows] == ["reads", "blind", "worst"]
+    assert [words[1] for words in regret_rows if words[0] != "blind"] == ["0.00", "1.00"]
 
 
 def test_contrasts_reject_different_base_models():
@@ -69,11 +66,11 @@ def test_contrasts_reject_different_base_models():
 
 
 def test_regret_uses_common_seeds(tmp_path: Path):
-    """Seed 2 is easier for all, and the engineer and one end of the scale have seed 1 alone."""
+    """Seed 2 is easier for all, but `half` only has seed 1."""
     skills = {("best", 1): 0.6, ("best", 2): 0.8, ("worst", 1): 0.3, ("worst", 2): 0.5}
     skills |= {("half", 1): 0.45, ("alone", 7): 0.5}
-    runs = read_pieces([_write(tmp_path / "a.json.gz", skills)])
+    runs = read_pieces([_write_outcomes(tmp_path / "a.json.gz", skills)])
     best, worst, half = (final(runs, name)[1].mean() for name in ("best", "worst", "half"))
-    found = regret(runs, "half", "worst", "best")
-    assert found == pytest.approx((best - half) / (best - worst))
+    measured = regret(runs, "half", "worst", "best")
+    assert measured == pytest.approx((best - half) / (best - worst))
     assert np.isnan(regret(runs, "alone", "worst", "best"))

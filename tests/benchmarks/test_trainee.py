@@ -1,4 +1,4 @@
-"""The trainee's update: measured here, and compared with TRL's."""
+"""The benchmark measures an update and rejects unequal updates of the two trainers."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""The tutorials' Python code runs unchanged, page by page."""
+"""The Python code of documentation pages runs unchanged."""
 
 import os
 import re
@@ -13,19 +13,19 @@ from tests.commands import cli as cli
 from tests.paths import ROOT
 
 
-def run_code(page: str, after: str = "", folder: Path = ROOT) -> str:
-    """Run all Python of a page in one process in a folder; return its output."""
+def run_code(page: str, extra_code: str = "", folder: Path = ROOT) -> str:
+    """Run all Python code of a page in one process; return its output."""
     text = (ROOT / "docs" / page).read_text(encoding="utf-8")
     code = "\n".join(re.findall(r"^```python\n(.*?)^```$", text, flags=re.DOTALL | re.MULTILINE))
-    done = subprocess.run(
-        [sys.executable, "-c", code + after],
+    process = subprocess.run(
+        [sys.executable, "-c", code + extra_code],
         cwd=folder,
         env={**os.environ, "MPLBACKEND": "agg"},
         capture_output=True,
         text=True,
     )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    assert process.returncode == 0, process.stderr
+    return process.stdout
 
 
 def test_tutorial_engineer_designs():
@@ -48,9 +48,11 @@ def test_tutorial_engineer_can_be_configured(tmp_path, monkeypatch, capsys):
 def test_plug_in_page_runs_and_quotes_its_examples():
     page = (ROOT / "docs/how_to/plug_in.md").read_text(encoding="utf-8")
     first, *quoted = re.findall(r"^```python\n(.*?)^```$", page, flags=re.DOTALL | re.MULTILINE)
-    done = subprocess.run([sys.executable, "-c", first], cwd=ROOT, capture_output=True, text=True)
-    assert done.stdout.count("accepted used as written") == 4, done.stderr
-    assert "  sums.digits: 0.0 -> 0.1" in done.stdout
+    process = subprocess.run(
+        [sys.executable, "-c", first], cwd=ROOT, capture_output=True, text=True
+    )
+    assert process.stdout.count("accepted used as written") == 4, process.stderr
+    assert "  sums.digits: 0.0 -> 0.1" in process.stdout
     examples = [
         path.read_text(encoding="utf-8")
         for path in (ROOT / "examples/plug_in").iterdir()

@@ -1,4 +1,4 @@
-"""The numbers on DesignBench's page come from its committed results."""
+"""The numbers on the pages of DesignBench match its committed results."""
 
 import json
 
@@ -18,34 +18,40 @@ def test_designbench_page_shows_committed_results():
     }
     assert set(rows) == {*SCRIPTED, "jaxlake-base"}
     for name, row in rows.items():
-        own = {groups: results.entry(name, groups) for groups in SIZES}
-        others = [(groups, "fixed") for groups in SIZES if name != "fixed"]
-        others += [(4, "easy_to_hard")] if name != "easy_to_hard" else []
-        others += [(4, f"{prefix}:{name}") for prefix in ("shuffled", "simulated")]
-        for groups, other in others:
-            entry = results.entry(other, groups)
-            if entry is not None:
-                assert str(paired_difference(own[groups], entry)).replace(" ", "") in row
-        verdicts = {groups: verdict(results, own[groups]) for groups in SIZES}
-        read = [str(groups) for groups in SIZES if verdicts[groups] == "reads"]
-        expected = ", ".join(read) if "blind" not in verdicts.values() else "blind"
+        entries = {groups: results.entry(name, groups) for groups in SIZES}
+        opponents = [(groups, "fixed") for groups in SIZES if name != "fixed"]
+        opponents += [(4, "easy_to_hard")] if name != "easy_to_hard" else []
+        opponents += [(4, f"{prefix}:{name}") for prefix in ("shuffled", "simulated")]
+        for groups, opponent in opponents:
+            opponent_entry = results.entry(opponent, groups)
+            if opponent_entry is not None:
+                assert (
+                    str(paired_difference(entries[groups], opponent_entry)).replace(" ", "") in row
+                )
+        verdicts = {groups: verdict(results, entries[groups]) for groups in SIZES}
+        reading_groups = [str(groups) for groups in SIZES if verdicts[groups] == "reads"]
+        expected = ", ".join(reading_groups) if "blind" not in verdicts.values() else "blind"
         assert row.endswith(f"| {expected} |")
 
 
 def test_engineers_page_shows_training_by_return():
     page = " ".join((ROOT / "docs/engineers.md").read_text(encoding="utf-8").split())
-    v1, own = (read_results(RESULTS / f"designbench-{name}.json") for name in ("v1", "by-return"))
+    v1, by_return = (
+        read_results(RESULTS / f"designbench-{name}.json") for name in ("v1", "by-return")
+    )
     name = "runs/by_return/model"
-    trained, base = own.entry(name, 4), v1.entry("jaxlake-base", 4)
-    pairs = [(trained, own.entry(f"{prefix}:{name}", 4)) for prefix in ("shuffled", "simulated")]
+    trained, base = by_return.entry(name, 4), v1.entry("jaxlake-base", 4)
+    pairs = [
+        (trained, by_return.entry(f"{prefix}:{name}", 4)) for prefix in ("shuffled", "simulated")
+    ]
     pairs += [
-        (own.entry(name, groups), v1.entry(other, groups))
+        (by_return.entry(name, groups), v1.entry(second, groups))
         for groups in (2, 4)
-        for other in ("rule", "learned")
+        for second in ("rule", "learned")
     ]
     pairs += [(base, v1.entry("simulated:jaxlake-base", 4))]
-    for one, other in pairs:
-        assert str(paired_difference(one, other)).replace("±", "± ") in page
+    for first, second in pairs:
+        assert str(paired_difference(first, second)).replace("±", "± ") in page
 
 
 def test_designbench_page_shows_committed_correlations():

@@ -1,4 +1,4 @@
-"""The commands of the pages on devices and hosts run with smaller settings."""
+"""The commands of the pages on devices and hosts run, with smaller settings."""
 
 import os
 import re
@@ -24,11 +24,11 @@ boards: 8
 
 
 def run_shell(command: str, replacements: dict[str, str], folder: Path) -> None:
-    """Run a command of a page, with some of its words replaced, by the `jaxlake` of this Python."""
-    for word, other in replacements.items():
+    """Run a page's command with some words replaced, using the `jaxlake` of this interpreter."""
+    for word, replacement in replacements.items():
         assert command.count(word) >= 1, word
-        command = command.replace(word, other)
-    done = subprocess.run(
+        command = command.replace(word, replacement)
+    process = subprocess.run(
         ["bash", "-ec", command],
         cwd=folder,
         env=os.environ
@@ -40,8 +40,8 @@ def run_shell(command: str, replacements: dict[str, str], folder: Path) -> None:
         capture_output=True,
         text=True,
     )
-    assert done.returncode == 0, done.stderr
-    assert "error" not in done.stderr
+    assert process.returncode == 0, process.stderr
+    assert "error" not in process.stderr
 
 
 @pytest.mark.slow
@@ -83,14 +83,14 @@ def test_run_on_slurm_passes_the_dry_run(tmp_path, capsys, monkeypatch):
 def test_commands_for_many_devices_make_and_verify_parts(tmp_path):
     (tmp_path / "sweep.yaml").write_text(SPEC)
     blocks = re.findall(r"^```(\w*)\n(.*?)^```$", DEVICES, flags=re.DOTALL | re.MULTILINE)
-    (make, together, info) = (block for _, block in blocks)
+    (make, join_code, info) = (block for _, block in blocks)
     for command, replacements in ((make, {"1000000000": "256"}), (info, {})):
         run_shell(command, {"/shared": str(tmp_path), **replacements}, tmp_path)
     assert (tmp_path / "boards/part-00000.npz").exists()
-    first = {path: path.read_bytes() for path in (tmp_path / "sweep").rglob("*.*")}
-    assert len(first) == 2
+    original_files = {path: path.read_bytes() for path in (tmp_path / "sweep").rglob("*.*")}
+    assert len(original_files) == 2
     join = f'initialize("{free_address()}", 1, 0)'
-    code = together.replace("/shared", str(tmp_path)).replace("initialize()", join)
+    code = join_code.replace("/shared", str(tmp_path)).replace("initialize()", join)
     assert join in code
     subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True)
-    assert {path: path.read_bytes() for path in first} == first
+    assert {path: path.read_bytes() for path in original_files} == original_files

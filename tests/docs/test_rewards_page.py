@@ -15,12 +15,12 @@ EXAMPLES = [block for block in BLOCKS if block.startswith(">>>")]
 
 
 def run_examples(blocks: list[str]) -> dict[str, Any]:
-    """Compare the blocks' output with the page's; return the names that they define."""
+    """Run the blocks as doctests; return the names that they define."""
     test = doctest.DocTestParser().get_doctest("\n".join(blocks), {}, "rewards.md", None, 0)
     report: list[str] = []
-    done = doctest.DocTestRunner().run(test, out=report.append, clear_globs=False)
-    assert done.failed == 0, "".join(report)
-    assert done.attempted > 4 * len(blocks)
+    results = doctest.DocTestRunner().run(test, out=report.append, clear_globs=False)
+    assert results.failed == 0, "".join(report)
+    assert results.attempted > 4 * len(blocks)
     return test.globs
 
 

@@ -1,4 +1,4 @@
-"""The documentation: links resolve, and all pages are in the navigation."""
+"""The documentation site: links resolve, and generated pages are complete."""
 
 import re
 import subprocess
@@ -66,7 +66,7 @@ def test_prompts_page_shows_each_prompt(site: Site):
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """A checkout of two pages and a file, without a mistake."""
+    """Return a checkout with two pages and a file and without dead links."""
     (tmp_path / "docs").mkdir()
     (tmp_path / "code.py").write_text("x = 1\n")
     (tmp_path / "docs/a.md").write_text("# A\n\n[b](b.md#in-b) and [code](../code.py)\n")
@@ -87,18 +87,18 @@ def checkout(tmp_path: Path) -> Path:
 )
 def test_dead_link_is_reported_with_its_line(checkout: Path, text: str, problem: str):
     (checkout / "docs/a.md").write_text(f"# A\n\n```\n[in code](no.md)\n```\n{text}\n")
-    (found,) = collect(checkout).problems
-    assert found.startswith("docs/a.md:6: ")
-    assert problem in found
+    (reported,) = collect(checkout).problems
+    assert reported.startswith("docs/a.md:6: ")
+    assert problem in reported
 
 
 @pytest.mark.slow
 def test_site_builds_without_warnings():
     pytest.importorskip("zensical", reason="make docs installs it")
-    built = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-m", "tools.docs_site"], cwd=ROOT, capture_output=True, text=True
     )
-    assert built.returncode == 0, built.stdout + built.stderr
+    assert process.returncode == 0, process.stdout + process.stderr
     reference = (ROOT / "build/docs/site/reference/jaxlake.html").read_text()
     assert 'id="jaxlake.solve"' in reference
     assert "Longest plan to look for, in steps" in reference

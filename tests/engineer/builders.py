@@ -1,4 +1,4 @@
-"""Values, views, tasks and strategies for the engineer's tests."""
+"""Builders and hypothesis strategies for the engineer's tests."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -37,7 +37,7 @@ BOUNDS = Bounds(sizes=SIZES)
 
 
 def lake(*rows: Sequence[float], sizes: Sequence[int] = SIZES) -> LakeConfiguration:
-    """Rows of data, hole and wait ratio, of as many sizes as there are rows."""
+    """Return a configuration from rows of data, hole and wait ratio, one per size."""
     knobs = (dict(zip(Bounds.knobs, row, strict=True)) for row in rows)
     return LakeConfiguration.model_validate({"sizes": dict(zip(sizes, knobs, strict=False))})
 
@@ -46,23 +46,23 @@ CURRENT = lake((0.5, 0.2, 0.25), (0.3, 0.1, 0.5), (0.2, 0.0, 1.0))
 
 
 def roomy(bounds: Bounds = BOUNDS, num_agents: int = 2) -> Domain:
-    """The lake where boards are scarce only if the agents don't fit on them."""
+    """Return a lake domain without the limit on acceptance rates."""
     return lake_domain(bounds, num_agents, acceptance=None)
 
 
-def column(configuration: Configuration | None, knob: str) -> list[float]:
-    """The values of a knob, group by group."""
-    assert configuration is not None
-    return [knobs[knob] for knobs in configuration.values().values()]
+def column(draw_configuration: Configuration | None, knob: str) -> list[float]:
+    """Return the values of a knob, one per group."""
+    assert draw_configuration is not None
+    return [knobs[knob] for knobs in draw_configuration.values().values()]
 
 
 def shares_of(decision: Review) -> list[float]:
-    """The shares of data that a review lets pass."""
+    """Return the data shares of a review's configuration."""
     return column(decision.configuration, "data_ratio")
 
 
 def answer(start: Configuration = CURRENT, **changes: object) -> str:
-    """A configuration with some knobs changed, `s3_hole_ratio=0.9` and the like."""
+    """Return a configuration as JSON, with changes such as `s3_hole_ratio=0.9`."""
     groups: dict[str, dict[str, Any]] = start.values()
     for name, value in changes.items():
         group, _, knob = name.removeprefix("s").partition("_")
@@ -71,13 +71,13 @@ def answer(start: Configuration = CURRENT, **changes: object) -> str:
 
 
 def tally(valid: int, count: int = 100) -> GroupEvidence:
-    """Answers of which the others fell into holes."""
+    """Return evidence in which all invalid answers fell into holes."""
     failures = {"hole": count - valid} if count > valid else {}
     return GroupEvidence(count=count, valid=valid, failures=failures)
 
 
-def configuration(draw: Callable[[int], int], space: KnobSpace) -> Configuration:
-    """Any configuration on the grid and within the bounds; `draw(n)` gives one of 0..n."""
+def draw_configuration(draw: Callable[[int], int], space: KnobSpace) -> Configuration:
+    """Draw a configuration on the grid and within the bounds; `draw(n)` returns one of 0..n."""
     weights = [draw(9) for _ in space.groups]
     weights[draw(len(weights) - 1)] += 1
     shares = apportion(weights, space.units, space.to_units(space.min_share))
@@ -95,11 +95,11 @@ def configuration(draw: Callable[[int], int], space: KnobSpace) -> Configuration
 
 @st.composite
 def on_grid(draw: st.DrawFn, space: KnobSpace) -> Configuration:
-    """As `configuration`, drawn by hypothesis."""
-    return configuration(lambda most: draw(st.integers(0, most)), space)
+    """Draw a configuration on the grid by hypothesis."""
+    return draw_configuration(lambda most: draw(st.integers(0, most)), space)
 
 
-boundses = st.builds(
+bounds_strategy = st.builds(
     Bounds,
     sizes=st.just(SIZES),
     max_hole_ratio=st.sampled_from([0.0, 0.3, 0.5]),
@@ -129,29 +129,29 @@ def view_of(
     domain: Domain | None = None,
     current: Configuration = CURRENT,
     stage: int = 1,
-    **more,
+    **fields,
 ) -> StageView:
-    """A view in which so many per cent of each group's validation answers are valid."""
-    history = more.pop("history", ())
+    """Return a view with these percentages of valid answers per group."""
+    history = fields.pop("history", ())
     evidence = StageEvidence(
-        stage=stage, validation={group: tally(n) for group, n in valid.items()}, **more
+        stage=stage, validation={group: tally(n) for group, n in valid.items()}, **fields
     )
     return StageView(domain or roomy(), evidence, current, history)
 
 
-def past(before: Mapping[str, float], after: Mapping[str, float], stage: int = 1, **more):
+def past(before: Mapping[str, float], after: Mapping[str, float], stage: int = 1, **fields):
     return StageHistory(
         stage=stage,
-        configuration=more.pop("configuration", CURRENT),
+        configuration=fields.pop("configuration", CURRENT),
         decision="accepted",
         valid_before=before,
         valid_after=after,
-        **more,
+        **fields,
     )
 
 
 def task_of(view: StageView, seed: int = 0) -> Task:
-    """With a prompt that says nothing: scripted engineers don't read it."""
+    """Return a task with a placeholder prompt, which scripted engineers ignore."""
     prompt = Context("the prompt", cut=(), tokens=2)
     schema = answer_schema(view.domain.space)
     return Task(prompt, view, schema, seed, first_seed=seed, rebuild=lambda other: prompt)
@@ -168,7 +168,7 @@ def proposed(engineer: Engineer, view: StageView, seed: int = 0) -> Configuratio
 
 @dataclass
 class Spy:
-    """Keeps the tasks that it is given and answers with the configuration in force."""
+    """Engineer that records its tasks and answers with the current configuration."""
 
     seen: list[Task] = field(default_factory=list)
     name: str = "spy"
@@ -192,12 +192,12 @@ ADDITION = addition_domain(AdditionSpace(digits=(1, 2, 3)), instances=50)
 
 
 def random_configuration(rng: np.random.Generator, space: KnobSpace) -> Configuration:
-    """As `configuration`, drawn by numpy."""
-    return configuration(lambda most: int(rng.integers(most + 1)), space)
+    """Draw a configuration on the grid by NumPy."""
+    return draw_configuration(lambda most: int(rng.integers(most + 1)), space)
 
 
 def group_evidence(rng: np.random.Generator, domain: Domain) -> GroupEvidence:
-    """Counts from none to hundreds."""
+    """Draw evidence of 0 to 300 answers."""
     count = int(rng.choice([0, 1, 16, 300]))
     valid = int(rng.binomial(count, rng.choice([0.0, rng.random(), 1.0])))
     kinds = rng.multinomial(count - valid, rng.dirichlet([0.5] * len(domain.failures))).tolist()
@@ -209,7 +209,7 @@ def group_evidence(rng: np.random.Generator, domain: Domain) -> GroupEvidence:
 
 
 def readable_view(rng: np.random.Generator, domain: Domain | None = None) -> StageView:
-    """A view of an environment, or of any of several, in which anything may be unknown."""
+    """Draw a view, of a random environment if none is given, with random facts missing."""
     domain = domain or (*DOMAINS, ADDITION)[int(rng.integers(len(DOMAINS) + 1))]
     space = domain.space
 
@@ -217,7 +217,7 @@ def readable_view(rng: np.random.Generator, domain: Domain | None = None) -> Sta
         values = {g: float(rng.choice([0.0, 1.0, rng.random()])) for g in space.groups}
         return {group: rate for group, rate in values.items() if rng.random() < 0.9}
 
-    def perhaps(make: Callable[[], Any]) -> Any:
+    def maybe(make: Callable[[], Any]) -> Any:
         return make() if rng.random() < 0.8 else None
 
     history = [
@@ -232,11 +232,11 @@ def readable_view(rng: np.random.Generator, domain: Domain | None = None) -> Sta
         for stage in range(int(rng.integers(4)))
     ]
     groups = [group for group in space.groups if rng.random() < 0.9] or list(space.groups[:1])
-    groups += ["99"] * (rng.random() < 0.3)  # one that is validated, but not trained on
+    groups += ["99"] * (rng.random() < 0.3)  # a group that is validated, but not trained on
     evidence = StageEvidence(
         stage=len(history) + 1,
         validation={group: group_evidence(rng, domain) for group in groups},
-        training=perhaps(lambda: training({g: round(r / 4, 3) for g, r in rates().items()})),
+        training=maybe(lambda: training({g: round(r / 4, 3) for g, r in rates().items()})),
         environment={group: {"acceptance": 0.5} for group in rates()},
         failed_cases=tuple(
             FailedCase(group=group, failure="hole", completion="R") for group in groups[:2]
@@ -249,7 +249,7 @@ def readable_view(rng: np.random.Generator, domain: Domain | None = None) -> Sta
         history,
         notice="The valid rate fell." if rng.random() < 0.2 else "",
         valid_before=rates(),
-        designed_from=perhaps(lambda: random_configuration(rng, space)),
-        trained=perhaps(lambda: random_configuration(rng, space)),
+        designed_from=maybe(lambda: random_configuration(rng, space)),
+        trained=maybe(lambda: random_configuration(rng, space)),
         refusal="no" if rng.random() < 0.3 else "",
     )

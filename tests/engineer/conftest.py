@@ -32,8 +32,8 @@ def current() -> LakeConfiguration:
     return CURRENT
 
 
-def counted(kind, counts, failures, **more):
-    """A tally of so many answers, valid ones, and optimal ones by sum of costs and by makespan."""
+def make_tally(kind, counts, failures, **more):
+    """Return a tally from the counts: all, valid, optimal sum of costs, optimal makespan."""
     count, valid, *optimal = counts
     scores = dict(zip(("optimal_sum_of_costs", "optimal_makespan"), optimal, strict=True))
     return kind(count=count, valid=valid, scores=scores, failures=failures, **more)
@@ -44,22 +44,22 @@ def evidence() -> StageEvidence:
     return StageEvidence(
         stage=3,
         validation={
-            "3": counted(
+            "3": make_tally(
                 GroupEvidence,
                 (50, 41, 30, 33),
                 {"hole": 5, "swapping_conflict": 4},
                 answer_statistics=AnswerStatistics(readable=0.98, truncated=0.02, tokens=25),
                 slices={
-                    "hole_ratio": {"0.2": counted(Tally, (20, 19, 15, 16), {"hole": 1})},
+                    "hole_ratio": {"0.2": make_tally(Tally, (20, 19, 15, 16), {"hole": 1})},
                     "waits": {
-                        "wait needed": counted(Tally, (7, 3, 2, 3), {"swapping_conflict": 4})
+                        "wait needed": make_tally(Tally, (7, 3, 2, 3), {"swapping_conflict": 4})
                     },
                 },
             ),
-            "4": counted(
+            "4": make_tally(
                 GroupEvidence, (50, 25, 11, 12), {"parse_error": 1, "goal_not_reached": 24}
             ),
-            "5": counted(GroupEvidence, (50, 4, 1, 1), {"off_board": 6, "vertex_conflict": 40}),
+            "5": make_tally(GroupEvidence, (50, 4, 1, 1), {"off_board": 6, "vertex_conflict": 40}),
         },
         training=TrainingEvidence(
             updates=40,

@@ -1,3 +1,5 @@
+"""`run_design`: attempts, records and failures."""
+
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -34,24 +36,24 @@ SETTINGS = DesignSettings(attempts=3)
 
 
 class Script:
-    """Answers in turn; remembers what it was asked."""
+    """Text generator that returns scripted answers and records its requests."""
 
     def __init__(self, answers: Sequence[str | Exception]) -> None:
         self.answers = answers
-        self.asked: list[tuple[str, AnswerForm | None, int]] = []
+        self.calls: list[tuple[str, AnswerForm | None, int]] = []
         self.requests: list[TextRequest] = []
 
     def __call__(self, request: TextRequest) -> GeneratedText:
         self.requests.append(request)
-        self.asked.append((request.prompt, request.form, request.seed))
-        answer = self.answers[len(self.asked) - 1]
+        self.calls.append((request.prompt, request.form, request.seed))
+        answer = self.answers[len(self.calls) - 1]
         if isinstance(answer, Exception):
             raise answer
         return GeneratedText(answer, len(answer))
 
 
-def easier(view: StageView) -> LakeConfiguration:
-    """The configuration in force with fewer waits on the largest boards."""
+def make_easier(view: StageView) -> LakeConfiguration:
+    """Return the current configuration with fewer waits on the largest boards."""
     values = view.current.values()
     values["5"]["wait_ratio"] -= 0.5
     return Bounds(sizes=(3, 4, 5)).make(values)
@@ -63,8 +65,8 @@ def run(script: Script, view: StageView, **options: Any) -> DesignRecord:
 
 
 @dataclass(frozen=True)
-class Returning:
-    """Returns something as its proposal."""
+class FixedProposal:
+    """Engineer that returns a fixed value as its proposal."""
 
     value: Any
     name: str = "mine"
@@ -76,7 +78,7 @@ class Returning:
 @pytest.mark.parametrize("value", [None, "n3 = = =", Proposal(None, seconds=0.0)])
 def test_run_design_rejects_invalid_proposals(view, value):
     with pytest.raises(UserError, match=r"^propose of engineer mine must return a Proposal, got"):
-        run_design(Returning(value), view, SETTINGS)
+        run_design(FixedProposal(value), view, SETTINGS)
 
 
 @pytest.mark.parametrize("style", STYLES)
@@ -86,36 +88,36 @@ def test_run_design_accepts_and_records_good_answer(view, style):
     assert (record.kind, record.configuration, record.diff) == ("unchanged", view.current, ())
     context = build_context(view, style=style).text
     form = answer_schema(view.domain.space) if style == "full" else edits_pattern(view.domain)
-    assert script.asked == [(context, form, 0)]
+    assert script.calls == [(context, form, 0)]
     assert record.context == record.attempts[0].context == context
     assert record.attempts[0].text == script.answers[0]
     assert record.attempts[0].tokens == record.spent.engineer_tokens == len(str(script.answers[0]))
 
 
 def test_rejected_design_is_retried_with_the_reason(view):
-    missing = answer_text(view.current).replace(',"wait_ratio":0.25', "")
-    script = Script(["no idea", missing, answer_text(view.current)])
+    incomplete = answer_text(view.current).replace(',"wait_ratio":0.25', "")
+    script = Script(["no idea", incomplete, answer_text(view.current)])
     record = run(script, view)
     assert record.kind == "unchanged"
     assert [attempt.kind for attempt in record.attempts] == ["rejected", "rejected", "unchanged"]
-    assert "efused" not in script.asked[0][0]
-    assert "no complete JSON object" in script.asked[1][0]
-    assert "3.wait_ratio is missing" in script.asked[2][0]
-    assert 'It was: "no idea"' in script.asked[1][0]
-    assert quote(missing, SUMMARY_LIMIT, end=True) in script.asked[2][0]
-    assert "no complete JSON object" not in script.asked[2][0]
-    assert [attempt.context for attempt in record.attempts] == [asked[0] for asked in script.asked]
+    assert "efused" not in script.calls[0][0]
+    assert "no complete JSON object" in script.calls[1][0]
+    assert "3.wait_ratio is missing" in script.calls[2][0]
+    assert 'It was: "no idea"' in script.calls[1][0]
+    assert quote(incomplete, SUMMARY_LIMIT, end=True) in script.calls[2][0]
+    assert "no complete JSON object" not in script.calls[2][0]
+    assert [attempt.context for attempt in record.attempts] == [call[0] for call in script.calls]
     assert record.spent.engineer_tokens == sum(len(str(answer)) for answer in script.answers)
 
 
 def test_run_design_counts_failed_call_as_attempt(view):
-    script = Script([EngineerError("model x at y: HTTP 500"), answer_text(easier(view))])
+    script = Script([EngineerError("model x at y: HTTP 500"), answer_text(make_easier(view))])
     record = run(script, view)
     assert record.kind == "retried"
     failed = record.attempts[0]
     assert (failed.kind, failed.text, failed.reason) == ("failed", None, "model x at y: HTTP 500")
     assert failed.tokens is None
-    assert script.asked[1][0] == script.asked[0][0]
+    assert script.calls[1][0] == script.calls[0][0]
 
     record = run(Script([EngineerError("down")] * 2), view, attempts=2)
     assert (record.kind, record.reason) == ("kept", "2 answers were refused: down")
@@ -123,20 +125,20 @@ def test_run_design_counts_failed_call_as_attempt(view):
 
 def test_run_design_uses_one_seed_per_attempt(view):
     script = Script(["a", EngineerError("down"), "c"])
-    called: list[int] = []
+    attempts: list[int] = []
 
     def seed(attempt: int) -> int:
-        called.append(attempt)
+        attempts.append(attempt)
         return 1000 + 7 * attempt
 
     run_design(LanguageModelEngineer(script), view, SETTINGS, seed=seed)
-    assert called == [0, 1, 2]
-    assert [asked[2] for asked in script.asked] == [1000, 1007, 1014]
+    assert attempts == [0, 1, 2]
+    assert [call[2] for call in script.calls] == [1000, 1007, 1014]
 
 
 @dataclass
-class Spender:
-    """Answers the same each time, at a cost."""
+class RecordingEngineer:
+    """Engineer that records its tasks and always returns the same proposal."""
 
     proposal: Proposal
     name: str = "spender"
@@ -148,7 +150,7 @@ class Spender:
 
 
 def test_design_task_values_match_its_prompt(view):
-    engineer = Spender(Proposal("no", seconds=0.0))
+    engineer = RecordingEngineer(Proposal("no", seconds=0.0))
     settings = SETTINGS.model_copy(update={"blocks": ("history",), "max_context_tokens": 1500})
     run_design(engineer, view, settings, seed=lambda attempt: 40 + attempt)
     assert [(task.attempt, task.seed) for task in engineer.tasks] == [(0, 40), (1, 41), (2, 42)]
@@ -159,8 +161,8 @@ def test_design_task_values_match_its_prompt(view):
         # An engineer that changes another engineer's view rebuilds the prompt.
         assert task.rebuild is not None
         assert task.rebuild(task.view) == expected
-        forgetful = task.rebuild(replace(task.view, history=()))
-        assert "There was no stage before this one." in forgetful.text
+        without_history = task.rebuild(replace(task.view, history=()))
+        assert "There was no stage before this one." in without_history.text
         assert "There was no stage before this one." not in expected.text
     assert [bool(task.view.refusal) for task in engineer.tasks] == [False, True, True]
 
@@ -172,12 +174,14 @@ def test_record_contains_the_shuffled_prompt(view, fails):
     # Permute twice to check that records keep the innermost engineer's view.
     inner = ShuffledEngineer(LanguageModelEngineer(script, name="script"))
     for engineer in (inner, ShuffledEngineer(inner)):
-        script.asked.clear()
+        script.calls.clear()
         record = run_design(
             engineer, view, SETTINGS.model_copy(update={"max_context_tokens": 1500})
         )
-        assert [one.context for one in record.attempts] == [asked[0] for asked in script.asked]
-        assert record.context == script.asked[0][0]
+        assert [attempt.context for attempt in record.attempts] == [
+            call[0] for call in script.calls
+        ]
+        assert record.context == script.calls[0][0]
     assert record.context != build_context(view, max_tokens=1500).text
 
 
@@ -195,32 +199,37 @@ def test_run_design_rejects_too_small_context_limit(view):
 
 def test_retry_prompt_stays_within_the_limit(view):
     hostile = json.dumps({"3": {"x" * 5_000: 1}, "y" * 5_000: 2})
-    bare = StageView(view.domain, view.evidence, view.current)
-    tokens = build_context(bare, blocks=()).tokens
+    minimal_view = StageView(view.domain, view.evidence, view.current)
+    tokens = build_context(minimal_view, blocks=()).tokens
     script = Script([hostile, hostile, answer_text(view.current)])
-    record = run(script, bare, blocks=(), max_context_tokens=tokens)
+    record = run(script, minimal_view, blocks=(), max_context_tokens=tokens)
     assert record.kind == "unchanged"
     refusal = ("why the last answer was refused",)
     assert [attempt.cut for attempt in record.attempts] == [(), refusal, refusal]
 
 
 def test_review_rejects_infeasible_current_values(view):
-    tight = replace(view, domain=lake_domain(Bounds(sizes=(3, 4, 5), max_hole_ratio=0.1)))
+    restricted = replace(view, domain=lake_domain(Bounds(sizes=(3, 4, 5), max_hole_ratio=0.1)))
     with pytest.raises(ValueError, match=r"3\.hole_ratio must lie in 0\.\.0\.1, got 0\.2"):
-        run_design(RuleEngineer(), tight, SETTINGS)
+        run_design(RuleEngineer(), restricted, SETTINGS)
 
 
 def test_run_design_reasons_before_it_decides(view):
     thought = "Diagnosis: waits fail."
-    script = Script([thought, answer_text(easier(view))])
+    script = Script([thought, answer_text(make_easier(view))])
     engineer = LanguageModelEngineer(script, reasoning_tokens=200)
     record = run_design(engineer, view, SETTINGS)
-    free, bound = script.requests
-    assert (free.form, free.max_tokens, free.thinking, free.reasoning) == (None, 200, True, None)
-    assert bound == replace(
-        free, form=answer_schema(view.domain.space), max_tokens=None, reasoning=thought
+    reasoning, decision = script.requests
+    assert (reasoning.form, reasoning.max_tokens, reasoning.thinking, reasoning.reasoning) == (
+        None,
+        200,
+        True,
+        None,
     )
-    assert (record.kind, record.configuration) == ("accepted", easier(view))
+    assert decision == replace(
+        reasoning, form=answer_schema(view.domain.space), max_tokens=None, reasoning=thought
+    )
+    assert (record.kind, record.configuration) == ("accepted", make_easier(view))
     (attempt,) = record.attempts
     assert (attempt.reasoning, attempt.text) == (thought, script.answers[1])
     assert attempt.tokens == sum(len(str(answer)) for answer in script.answers)

@@ -18,11 +18,11 @@ from engineer.edits import (
 from engineer.lake import Bounds
 from engineer.space import answer_text
 from tests.engineer import words
-from tests.engineer.builders import CURRENT, boundses, column, lake, on_grid, roomy
+from tests.engineer.builders import CURRENT, bounds_strategy, column, lake, on_grid, roomy
 
 LAKE = roomy()
 ROWS = "n3 - = +\nn4 + + =\nn5 = - -"
-READ = {
+EDITS = {
     "3": {"data_ratio": -1, "hole_ratio": 0, "wait_ratio": 1},
     "4": {"data_ratio": 1, "hole_ratio": 1, "wait_ratio": 0},
     "5": {"data_ratio": 0, "hole_ratio": -1, "wait_ratio": -1},
@@ -39,13 +39,13 @@ def edits_of(space: KnobSpace) -> st.SearchStrategy[dict[str, dict[str, int]]]:
     )
 
 
-def asked_for(rows: str, current=CURRENT, domain: Domain = LAKE) -> dict[str, dict[str, float]]:
+def apply_rows(rows: str, current=CURRENT, domain: Domain = LAKE) -> dict[str, dict[str, float]]:
     edits = read_edits(rows, domain)
     assert edits is not None
     return apply_edits(edits, current, domain.space)
 
 
-# Written and read
+# Reading and writing
 
 
 @pytest.mark.parametrize("domain", [LAKE, words.DOMAIN], ids=lambda domain: domain.name)
@@ -57,7 +57,7 @@ def test_edits_round_trip_and_match_the_pattern(domain, data):
     assert re.fullmatch(edits_pattern(domain), text)
 
 
-WRONG = [
+INVALID_ROWS = [
     "",
     ROWS + "\n",
     " " + ROWS,
@@ -70,8 +70,8 @@ WRONG = [
     ROWS[:-2],
     ROWS.replace("+", "?"),
 ]
-# What means something in regular expressions stands for itself.
-WRONG_WORDS = ["aXb = = =\nc+ = = =", "a.b = = =\ncc = = ="]
+# Regular-expression characters in group names are literal.
+INVALID_WORD_ROWS = ["aXb = = =\nc+ = = =", "a.b = = =\ncc = = ="]
 
 
 def test_xgrammar_accepts_written_edits_and_nothing_else():
@@ -80,10 +80,10 @@ def test_xgrammar_accepts_written_edits_and_nothing_else():
     grammar = xgrammar.Grammar.from_regex(edits_pattern(LAKE))
     for row in itertools.product("-=+", repeat=3):
         assert accepts(grammar, ROWS.replace("+ + =", " ".join(row)))
-    assert [text for text in WRONG if accepts(grammar, text)] == []
+    assert [text for text in INVALID_ROWS if accepts(grammar, text)] == []
     grammar = xgrammar.Grammar.from_regex(edits_pattern(words.DOMAIN))
     assert accepts(grammar, "a.b = - +\nc+ = + -")
-    assert [text for text in WRONG_WORDS if accepts(grammar, text)] == []
+    assert [text for text in INVALID_WORD_ROWS if accepts(grammar, text)] == []
 
 
 @pytest.mark.parametrize(
@@ -101,12 +101,12 @@ def test_xgrammar_accepts_written_edits_and_nothing_else():
         f"{ROWS}\nn3 - = + or so",
     ],
 )
-def test_parse_edits_reads_the_last_rows(text):
-    assert read_edits(text, LAKE) == READ
+def test_read_edits_uses_the_last_rows(text):
+    assert read_edits(text, LAKE) == EDITS
 
 
 @pytest.mark.parametrize("text", ["", "no", "n3", "n3 - = + up", "n3 -=+", "- n3 + = -\u00a0"])
-def test_parse_edits_finds_none_without_rows(text):
+def test_read_edits_returns_none_without_rows(text):
     assert read_edits(text, LAKE) is None
     assert review_answer(text, CURRENT, LAKE).reason == (
         "the answer holds no complete JSON object with map sizes as keys, and no edits"
@@ -125,7 +125,7 @@ def test_parse_edits_finds_none_without_rows(text):
         (f"n3 = = = =\n{KEEP[9:]}", "map size 3 has 4 signs, one is needed for each of"),
     ],
 )
-def test_parse_edits_rejects_unusable_rows(text, message):
+def test_read_edits_rejects_unusable_rows(text, message):
     with pytest.raises(EditError, match=rf"^{message}"):
         read_edits(text, LAKE)
     decision = review_answer(text, CURRENT, LAKE)
@@ -133,10 +133,10 @@ def test_parse_edits_rejects_unusable_rows(text, message):
     assert re.match(message, decision.reason)
 
 
-# Applied
+# Applying
 
 
-LEAST = {"edit_steps": 4, "min_share": 0.1}
+MIN_SHARE_BOUNDS = {"edit_steps": 4, "min_share": 0.1}
 
 
 @pytest.mark.parametrize(
@@ -148,9 +148,9 @@ LEAST = {"edit_steps": 4, "min_share": 0.1}
         ("+-+", (0.5, 0.3, 0.2), {"edit_steps": 4}, [0.6, 0.1, 0.3]),
         # No group gives more than it can spare.
         ("+--", (0.8, 0.15, 0.05), {"edit_steps": 4}, [1.0, 0.0, 0.0]),
-        ("+--", (0.75, 0.15, 0.1), LEAST, [0.8, 0.1, 0.1]),
-        ("+=-", (0.75, 0.2, 0.05), LEAST, [0.75, 0.2, 0.05]),
-        # Where no group gives or none takes, the shares do not add up.
+        ("+--", (0.75, 0.15, 0.1), MIN_SHARE_BOUNDS, [0.8, 0.1, 0.1]),
+        ("+=-", (0.75, 0.2, 0.05), MIN_SHARE_BOUNDS, [0.75, 0.2, 0.05]),
+        # If no group gives or none takes, the shares don't sum to 1.
         ("+==", (0.5, 0.3, 0.2), {}, [0.55, 0.3, 0.2]),
         ("--=", (0.5, 0.3, 0.2), {}, [0.45, 0.25, 0.2]),
     ],
@@ -158,11 +158,11 @@ LEAST = {"edit_steps": 4, "min_share": 0.1}
 def test_apply_edits_moves_data_from_minus_to_plus(signs, before, bounds, after):
     domain = roomy(Bounds(sizes=(3, 4, 5), **bounds))
     rows = "\n".join(f"n{size} {sign} = =" for size, sign in zip((3, 4, 5), signs, strict=True))
-    values = asked_for(rows, lake(*((share, 0, 0) for share in before)), domain)
+    values = apply_rows(rows, lake(*((share, 0, 0) for share in before)), domain)
     assert [knobs["data_ratio"] for knobs in values.values()] == after
 
 
-@given(data=st.data(), bounds=boundses, steps=st.integers(1, 5))
+@given(data=st.data(), bounds=bounds_strategy, steps=st.integers(1, 5))
 def test_moved_data_adds_up_within_the_limits(data, bounds, steps):
     space = bounds.model_copy(update={"edit_steps": steps})
     current, edits = data.draw(on_grid(space)), data.draw(edits_of(space))
@@ -183,14 +183,14 @@ def test_moved_data_adds_up_within_the_limits(data, bounds, steps):
     for group, knobs in values.items():
         for knob in space.difficulty_knobs:
             old, new, sign = current.values()[group][knob], knobs[knob], edits[group][knob]
-            most = space.maximum(knob)
-            assert new == pytest.approx(min(max(old + sign * steps * space.step, 0.0), most))
+            maximum = space.maximum(knob)
+            assert new == pytest.approx(min(max(old + sign * steps * space.step, 0.0), maximum))
 
 
-# Reviewed
+# Reviewing
 
 
-@given(data=st.data(), bounds=boundses, steps=st.integers(1, 5))
+@given(data=st.data(), bounds=bounds_strategy, steps=st.integers(1, 5))
 def test_balanced_edits_are_unchanged(data, bounds, steps):
     domain = roomy(bounds.model_copy(update={"edit_steps": steps}))
     current, edits = data.draw(on_grid(domain.space)), data.draw(edits_of(domain.space))
@@ -210,21 +210,21 @@ def test_balanced_edits_are_unchanged(data, bounds, steps):
         assert decision.configuration == domain.space.make(values)
 
 
-OTHER = lake((0.2, 0.1, 0.1), (0.2, 0.1, 0.1), (0.6, 0.1, 0.1))
-EDITED = LAKE.space.make(asked_for(ROWS))
+JSON_ANSWER = lake((0.2, 0.1, 0.1), (0.2, 0.1, 0.1), (0.6, 0.1, 0.1))
+EDITED = LAKE.space.make(apply_rows(ROWS))
 
 
 @pytest.mark.parametrize(
     ("text", "used"),
     [
         (KEEP, CURRENT),
-        # JSON counts before edits, and only what follows the last thought is read.
-        (f"{answer_text(OTHER)}\n{ROWS}", OTHER),
-        (f"{ROWS}\n</think>{answer_text(OTHER)}\n{KEEP}", OTHER),
-        (f"<think>{answer_text(OTHER)}\n{KEEP}\n</think>\n{ROWS}", EDITED),
+        # JSON takes precedence over edits, and only text after the last thought is read.
+        (f"{answer_text(JSON_ANSWER)}\n{ROWS}", JSON_ANSWER),
+        (f"{ROWS}\n</think>{answer_text(JSON_ANSWER)}\n{KEEP}", JSON_ANSWER),
+        (f"<think>{answer_text(JSON_ANSWER)}\n{KEEP}\n</think>\n{ROWS}", EDITED),
         (f"{ROWS}\n<think>\n{KEEP}", EDITED),
         (f"{ROWS}\n</think>done", None),
-        # Edits are read beside JSON that can't be.
+        # Edits are read next to invalid JSON.
         (f'{{"3":{{"data_ratio"\n{ROWS}', EDITED),
         (f'{{"answer": "edits"}}\n{ROWS}', EDITED),
     ],

@@ -1,3 +1,5 @@
+"""Validation of tallies."""
+
 import pytest
 from pydantic import ValidationError
 

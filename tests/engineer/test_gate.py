@@ -1,3 +1,5 @@
+"""The gate that detects a fall of the valid rate."""
+
 import math
 from statistics import NormalDist
 
@@ -22,11 +24,11 @@ def test_gate_false_alarm_rate_is_nominal(z, rate):
     rng = np.random.default_rng(4)
     count, trials, falls = 300, 4000, 0
     for _ in range(trials):
-        # Boards differ in difficulty, the two policies don't.
+        # Boards differ in difficulty; the two policies have equal skill.
         chance = rng.random(count)
         before, after = rng.random(count) < chance, rng.random(count) < chance
         gained, lost = int((~before & after).sum()), int((before & ~after).sum())
         falls += has_fallen(PairedComparison(count, gained, lost), z)
     deviation = math.sqrt(rate * (1 - rate) / trials)
-    # An exact test of counts errs to the side of no fall.
+    # An exact test of counts is conservative.
     assert 0.5 * rate < falls / trials < rate + 5 * deviation

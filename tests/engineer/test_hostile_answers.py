@@ -1,4 +1,4 @@
-"""No text makes a review raise, leave the space or exceed the guard's limits."""
+"""Reviews of arbitrary text never raise, leave the space or exceed the guard's limits."""
 
 import itertools
 import json
@@ -26,19 +26,19 @@ from engineer.lake.feasibility import MIN_ACCEPTANCE
 from engineer.review import Repair, review_answer
 from engineer.space import answer_text
 from jaxlake import infeasibility
-from tests.engineer.builders import CURRENT, SIZES, boundses, on_grid, roomy
+from tests.engineer.builders import CURRENT, SIZES, bounds_strategy, on_grid, roomy
 
 KNOBS = Bounds.knobs
 ORDER = ("clamp", "normalise", "minimum_share", "round", "bounded_step", "feasibility")
-GOOD = answer_text(CURRENT)
+VALID_ANSWER = answer_text(CURRENT)
 
 
-def check(
+def review_and_check(
     text: str, domain: Domain, current: LakeConfiguration = CURRENT, guard: Guard | None = None
 ) -> Review:
-    """Review a text and check all that must hold of the decision, whatever the text."""
+    """Review a text and check the properties that every decision has."""
     decision = review_answer(text, current, domain, guard)
-    written = json.loads(decision.model_dump_json())
+    format_object = json.loads(decision.model_dump_json())
     assert 0 < len(decision.reason) < 1000
     assert decision.reason.isascii()
     assert decision.reason.isprintable()
@@ -50,17 +50,19 @@ def check(
         assert decision.diff == ()
         return decision
     assert isinstance(decision.configuration, LakeConfiguration)
-    assert LakeConfiguration.model_validate(written["configuration"]) == decision.configuration
+    assert (
+        LakeConfiguration.model_validate(format_object["configuration"]) == decision.configuration
+    )
     assert domain.space.violation(decision.configuration) is None
-    assert_usable(written["configuration"]["sizes"], domain)
+    assert_usable(format_object["configuration"]["sizes"], domain)
     assert_within(decision, domain, current, guard or Guard())
-    assert_told(decision, current)
+    assert_explained(decision, current)
     assert_stable(decision, domain, current, guard or Guard())
     return decision
 
 
 def assert_usable(sizes: dict[str, dict[str, float]], domain: Domain) -> None:
-    """In bounds, on the grid and to be made, by means other than the package's."""
+    """Check independently that the knobs are in bounds, on the grid and feasible."""
     bounds, nearest = domain.space, domain.nearest
     assert isinstance(bounds, Bounds)
     assert isinstance(nearest, NearestFeasible)
@@ -88,16 +90,16 @@ def assert_within(
     if guard.max_step is None:
         return
     new, old = decision.configuration.values(), current.values()
-    most = max(guard.max_step, domain.space.step) + 1e-9
+    max_step = max(guard.max_step, domain.space.step) + 1e-9
     infeasible = {repair.field for repair in decision.repairs if repair.name == "feasibility"}
     for group, knobs in new.items():
         for knob, value in knobs.items():
             if f"{group}.{knob}" not in infeasible:
-                assert abs(value - old[group][knob]) <= most
+                assert abs(value - old[group][knob]) <= max_step
 
 
-def assert_told(decision: Review, current: LakeConfiguration) -> None:
-    """Check that the repairs, in order, lead to the used numbers, and that the diff is complete."""
+def assert_explained(decision: Review, current: LakeConfiguration) -> None:
+    """Check that the repairs lead to the final values in order, and that the diff is complete."""
     assert decision.configuration is not None
     new, old = decision.configuration.values(), current.values()
     by_field: dict[str, list[Repair]] = defaultdict(list)
@@ -105,10 +107,10 @@ def assert_told(decision: Review, current: LakeConfiguration) -> None:
         by_field[repair.field].append(repair)
     for field, repairs in by_field.items():
         group, knob = field.split(".")
-        places = [ORDER.index(repair.name) for repair in repairs]
-        assert places == sorted(set(places))
-        for one, following in itertools.pairwise(repairs):
-            assert abs(one.new - following.old) < 1e-8
+        positions = [ORDER.index(repair.name) for repair in repairs]
+        assert positions == sorted(set(positions))
+        for one, next_repair in itertools.pairwise(repairs):
+            assert abs(one.new - next_repair.old) < 1e-8
         assert repairs[-1].new == new[group][knob]
     rounded = {repair.name for repair in decision.repairs} <= {"round"}
     used = "accepted" if rounded else "repaired"
@@ -125,10 +127,10 @@ def assert_told(decision: Review, current: LakeConfiguration) -> None:
 def assert_stable(
     decision: Review, domain: Domain, current: LakeConfiguration, guard: Guard
 ) -> None:
-    """Written out and reviewed again, a configuration is accepted as it is."""
+    """Check that a second review accepts the configuration unchanged."""
     assert decision.configuration is not None
     if any(repair.name == "feasibility" for repair in decision.repairs):
-        # It may lie beyond the bounded step, since what can't be made can't be trained on.
+        # Feasibility repairs may exceed the bounded step.
         guard = Guard()
     again = review_answer(answer_text(decision.configuration), current, domain, guard)
     assert again.kind == ("accepted" if again.diff else "unchanged")
@@ -147,37 +149,41 @@ ratios = st.floats(0, 1).map(repr) | st.integers(0, 20).map(lambda n: f"{n / 20:
 number_texts = ratios | st.floats(allow_nan=True).map(json.dumps) | st.sampled_from(ODD_NUMBERS)
 
 
-def written(members: list[tuple[str, str]]) -> str:
-    """An object as text. Unlike a dictionary it may hold a key twice."""
+def format_object(members: list[tuple[str, str]]) -> str:
+    """Return a JSON object as text, with duplicate keys if `members` has them."""
     return "{" + ",".join(f'"{key}":{value}' for key, value in members) + "}"
 
 
 def objects(keys: list[str], values: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
-    """Objects with exactly the keys in any order, or with some of them, unknown ones, any twice."""
+    """Return objects with exactly these keys in any order, or with missing and unknown keys."""
     whole = st.permutations(keys).flatmap(
         lambda order: st.tuples(*[values] * len(order)).map(
-            lambda drawn: written(list(zip(order, drawn, strict=True)))
+            lambda drawn: format_object(list(zip(order, drawn, strict=True)))
         )
     )
     odd_keys = st.sampled_from([*keys, "6", "03", " 3", "holes", "", "\\u0033", "\ud800", "x" * 99])
-    return whole | st.lists(st.tuples(odd_keys, values), max_size=5).map(written)
+    return whole | st.lists(st.tuples(odd_keys, values), max_size=5).map(format_object)
 
 
 groups = list(map(str, SIZES))
 knob_objects = objects(list(KNOBS), ratios) | objects(list(KNOBS), number_texts)
 answers = objects(groups, knob_objects) | objects(groups, knob_objects | number_texts)
-find_json_values = st.recursive(
+json_values = st.recursive(
     st.none() | st.booleans() | st.floats() | st.integers() | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner),
     max_leaves=8,
 )
 mutations = st.tuples(
-    st.integers(0, len(GOOD)),
+    st.integers(0, len(VALID_ANSWER)),
     st.integers(0, 6),
     st.text(alphabet='{}[]":,.0123456789eE-+ntNaI\\<>\n\ud800', max_size=6),
-).map(lambda change: GOOD[: change[0]] + change[2] + GOOD[change[0] + change[1] :])
-before = st.sampled_from(["", "{", '"', "[", "<think>", "x</think>", "```json\n", f"{GOOD} or "])
-after = st.sampled_from(["", "}", '"', "]", "\n```", "<think>", "</think>", f" not {GOOD[:-1]}"])
+).map(lambda change: VALID_ANSWER[: change[0]] + change[2] + VALID_ANSWER[change[0] + change[1] :])
+prefixes = st.sampled_from(
+    ["", "{", '"', "[", "<think>", "x</think>", "```json\n", f"{VALID_ANSWER} or "]
+)
+suffixes = st.sampled_from(
+    ["", "}", '"', "]", "\n```", "<think>", "</think>", f" not {VALID_ANSWER[:-1]}"]
+)
 signs = st.lists(st.sampled_from("-=+"), min_size=3, max_size=3) | st.lists(
     st.sampled_from(["-", "=", "+", "?", "--", "\t", "\r", "\u2212"]), max_size=5
 )
@@ -190,10 +196,10 @@ edit_rows = st.tuples(signs, signs, signs).map(
 ) | st.lists(rows, max_size=6).map("\n".join)
 texts = (
     st.text(st.characters(), max_size=300)
-    | find_json_values.map(json.dumps)
+    | json_values.map(json.dumps)
     | mutations
-    | st.tuples(before, answers, after).map("".join)
-    | st.tuples(before, edit_rows, after).map("\n".join)
+    | st.tuples(prefixes, answers, suffixes).map("".join)
+    | st.tuples(prefixes, edit_rows, suffixes).map("\n".join)
 )
 
 guards = st.none() | st.builds(
@@ -203,8 +209,8 @@ guards = st.none() | st.builds(
 
 @st.composite
 def situations(draw: st.DrawFn) -> tuple[Domain, LakeConfiguration]:
-    """An environment and a configuration on its grid and within its bounds."""
-    bounds = draw(boundses)
+    """Draw a domain and a valid configuration."""
+    bounds = draw(bounds_strategy)
     make = draw(st.sampled_from([lake_domain, roomy]))
     return make(bounds, draw(st.integers(2, 5))), draw(on_grid(bounds))
 
@@ -213,22 +219,22 @@ def situations(draw: st.DrawFn) -> tuple[Domain, LakeConfiguration]:
 @given(text=texts, situation=situations(), guard=guards)
 def test_any_text_is_decided_without_error(text, situation, guard):
     domain, current = situation
-    check(text, domain, current, guard)
+    review_and_check(text, domain, current, guard)
 
 
 @settings(max_examples=200)
 @given(
-    said=st.lists(texts, min_size=1, max_size=4),
+    answers=st.lists(texts, min_size=1, max_size=4),
     situation=situations(),
     guard=guards,
 )
-def test_any_texts_complete_a_design_phase(said, situation, guard):
+def test_any_texts_complete_a_design_phase(answers, situation, guard):
     domain, current = situation
 
     def generate(request: TextRequest) -> GeneratedText:
-        return GeneratedText(said[request.seed], len(said[request.seed]))
+        return GeneratedText(answers[request.seed], len(answers[request.seed]))
 
-    settings = DesignSettings(attempts=len(said), guard=guard or Guard())
+    settings = DesignSettings(attempts=len(answers), guard=guard or Guard())
     evidence = StageEvidence(stage=1, validation={"3": GroupEvidence(count=1, valid=1)})
     record = run_design(
         LanguageModelEngineer(generate), StageView(domain, evidence, current), settings

@@ -77,13 +77,13 @@ def test_design_without_answer_keeps_configuration():
 
 
 def test_load_state_dict_resumes_alike():
-    one, other = Designer(DOMAIN, RuleEngineer()), Designer(DOMAIN, RuleEngineer())
+    designer, resumed = Designer(DOMAIN, RuleEngineer()), Designer(DOMAIN, RuleEngineer())
     for valid in (60, 30):
-        one.design({"sums": (valid, 64), "products": (10, 64)})
-    other.load_state_dict(json.loads(json.dumps(one.state_dict())))
+        designer.design({"sums": (valid, 64), "products": (10, 64)})
+    resumed.load_state_dict(json.loads(json.dumps(designer.state_dict())))
     counts = {"sums": (40, 64), "products": (30, 64)}
-    assert one.design(counts).context == other.design(counts).context
-    assert one.configuration == other.configuration
+    assert designer.design(counts).context == resumed.design(counts).context
+    assert designer.configuration == resumed.configuration
 
 
 @pytest.mark.parametrize(

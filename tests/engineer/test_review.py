@@ -1,4 +1,4 @@
-"""Reviews read, repair, bound and reject answers; `test_hostile_answers.py` tests any text."""
+"""Reviews read, repair, bound and reject answers."""
 
 import itertools
 import json
@@ -19,17 +19,17 @@ from tests.engineer.builders import (
     CURRENT,
     SIZES,
     answer,
-    boundses,
+    bounds_strategy,
     column,
     on_grid,
     roomy,
     shares_of,
 )
 
-GOOD = answer_text(CURRENT)
+VALID_ANSWER = answer_text(CURRENT)
 
 
-def ask(
+def review(
     text: str,
     *,
     bounds: Bounds = BOUNDS,
@@ -40,17 +40,17 @@ def ask(
     return review_answer(text, current, roomy(bounds, num_agents), Guard(max_step=max_step))
 
 
-def rows(*values: Sequence[float], groups: Sequence[int] = SIZES) -> str:
-    """An answer with rows of data, hole and wait ratio, which may be out of bounds."""
+def answer_from_rows(*values: Sequence[float], groups: Sequence[int] = SIZES) -> str:
+    """Return an answer from rows of data, hole and wait ratio."""
     knobs = (dict(zip(Bounds.knobs, row, strict=True)) for row in values)
     return json.dumps(dict(zip(map(str, groups), knobs, strict=True)))
 
 
-def names(decision: Review) -> list[str]:
+def repair_names(decision: Review) -> list[str]:
     return [f"{repair.name} {repair.field}" for repair in decision.repairs]
 
 
-# What is read
+# Reading
 
 
 WRAPPED = [
@@ -71,8 +71,10 @@ WRAPPED = [
 @pytest.mark.parametrize("wrapped", WRAPPED, ids=range(len(WRAPPED)))
 def test_review_finds_last_complete_answer(wrapped):
     other = answer(s3_data_ratio=0.2, s4_data_ratio=0.6)
-    text = wrapped.replace("ANSWER", GOOD).replace("OTHER", other).replace("OTHE", other[:-9])
-    decision = ask(text)
+    text = (
+        wrapped.replace("ANSWER", VALID_ANSWER).replace("OTHER", other).replace("OTHE", other[:-9])
+    )
+    decision = review(text)
     assert (decision.kind, decision.configuration) == ("unchanged", CURRENT)
     assert decision.repairs == decision.diff == ()
 
@@ -81,23 +83,25 @@ REJECTED = {
     "": "no complete JSON object",
     "3: {data_ratio: 0.5}": "no complete JSON object",
     '{"three": 1}': "no complete JSON object",
-    GOOD[:-1]: "no complete JSON object",
-    f"<think>I could write {GOOD}": "the thinking block is never closed",
-    f"[THINK]\nI could write {GOOD}": "the thinking block is never closed",
-    GOOD.replace("}}", ",}}"): "can't be read",
+    VALID_ANSWER[:-1]: "no complete JSON object",
+    f"<think>I could write {VALID_ANSWER}": "the thinking block is never closed",
+    f"[THINK]\nI could write {VALID_ANSWER}": "the thinking block is never closed",
+    VALID_ANSWER.replace("}}", ",}}"): "can't be read",
     answer(s3_hole_ratio="0.2"): r'3.hole_ratio must be a number, "\+1", "=", "-1", got "0.2"',
     answer(s3_hole_ratio=True): r'3.hole_ratio must be a number, "\+1", "=", "-1", got true',
     answer(s3_hole_ratio=[0.2]): "3.hole_ratio must be a number, .*, got a list",
     answer(s3_hole_ratio={"is": 1}): "3.hole_ratio must be a number, .*, got an object",
     answer(s3_hole_ratio=math.nan): "3.hole_ratio must be a finite number, got nan",
-    GOOD.replace("0.25", "9" * 5000): "3.wait_ratio must be a finite number, got inf",
+    VALID_ANSWER.replace("0.25", "9" * 5000): "3.wait_ratio must be a finite number, got inf",
     answer(s3_data_ratio=-1, s4_data_ratio=-0.0, s5_data_ratio=0): "data_ratio is 0 for every",
     answer(s3_colour=1): r'3\."colour" is not one of data_ratio, hole_ratio, wait_ratio',
-    GOOD.replace('"5"', '"6"'): 'map size "6" is not one of 3, 4, 5; map size 5 is missing',
-    GOOD.replace('"5"', '"4"'): "map size 4 is given more than once; map size 5 is missing",
-    GOOD.replace('"5"', '"05"'): 'map size "05" is not one of',
-    GOOD.replace('"wait_ratio":0.25', '"hole_ratio":0.1'): "in map size 3, hole_ratio is given m",
-    GOOD.replace(',"wait_ratio":0.25', ""): "3.wait_ratio is missing",
+    VALID_ANSWER.replace('"5"', '"6"'): 'map size "6" is not one of 3, 4, 5; map size 5 is missing',
+    VALID_ANSWER.replace('"5"', '"4"'): "map size 4 is given more than once; map size 5 is missing",
+    VALID_ANSWER.replace('"5"', '"05"'): 'map size "05" is not one of',
+    VALID_ANSWER.replace(
+        '"wait_ratio":0.25', '"hole_ratio":0.1'
+    ): "in map size 3, hole_ratio is given m",
+    VALID_ANSWER.replace(',"wait_ratio":0.25', ""): "3.wait_ratio is missing",
     '{"3":0.5,"4":0.3,"5":0.2}': r"map size 3 must be an object .*; .*; map size 5",
     '{"6":1,"7":1,"8":1,"9":1}': r"\(and 4 more\)",
 }
@@ -105,7 +109,7 @@ REJECTED = {
 
 @pytest.mark.parametrize("text", REJECTED, ids=range(len(REJECTED)))
 def test_review_rejects_incomplete_structure(text):
-    decision = ask(text)
+    decision = review(text)
     assert (decision.kind, decision.configuration) == ("rejected", None)
     with pytest.raises(AssertionError, match=REJECTED[text]):
         raise AssertionError(decision.reason)
@@ -120,17 +124,17 @@ def test_review_rejects_incomplete_structure(text):
     ],
 )
 def test_json_accepts_edits_and_numbers(changes, used):
-    decision = ask(answer(**changes))
+    decision = review(answer(**changes))
     assert (decision.kind, column(decision.configuration, "hole_ratio")) == ("accepted", used)
 
 
 def test_json_share_edits_equal_edit_rows():
-    in_json = ask(answer(s3_data_ratio="-1", s4_data_ratio="=", s5_data_ratio="+1"))
-    assert in_json.configuration == ask("n3 - = =\nn4 = = =\nn5 + = =").configuration
+    in_json = review(answer(s3_data_ratio="-1", s4_data_ratio="=", s5_data_ratio="+1"))
+    assert in_json.configuration == review("n3 - = =\nn4 = = =\nn5 + = =").configuration
     assert shares_of(in_json) == [0.45, 0.3, 0.25]
 
 
-# What is repaired
+# Repairing
 
 
 @pytest.mark.parametrize(
@@ -146,27 +150,27 @@ def test_json_share_edits_equal_edit_rows():
 )
 def test_unnormalised_shares_are_repaired(shares, kind, used):
     changes = dict(zip(("s3_data_ratio", "s4_data_ratio", "s5_data_ratio"), shares, strict=True))
-    decision = ask(answer(**changes))
+    decision = review(answer(**changes))
     assert (decision.kind, shares_of(decision)) == (kind, used)
 
 
 def test_infeasible_size_is_rejected_unless_its_share_is_zero():
     domain = lake_domain(BOUNDS, acceptance=lambda size, *knobs: float(size > 3))
-    decision = review_answer(GOOD, CURRENT, domain)
+    decision = review_answer(VALID_ANSWER, CURRENT, domain)
     assert decision.reason == "map size 3: next to no board can be made"
     without = answer(s3_hole_ratio=0.5, s3_data_ratio=0, s4_data_ratio=0.8)
     assert review_answer(without, CURRENT, domain).kind == "accepted"
 
 
-# How far a stage may go
+# Bounding the step
 
 
-def in_steps(one: Configuration | None, knob: str, bounds: Bounds = BOUNDS) -> list[int]:
-    return [round(value / bounds.step) for value in column(one, knob)]
+def in_steps(configuration: Configuration | None, knob: str, bounds: Bounds = BOUNDS) -> list[int]:
+    return [round(value / bounds.step) for value in column(configuration, knob)]
 
 
 def compositions(units: int, parts: int) -> list[tuple[int, ...]]:
-    """All ways to split whole units into parts."""
+    """Return all ways to split units into parts."""
     cuts = itertools.combinations(range(units + parts - 1), parts - 1)
     return [
         tuple(b - a - 1 for a, b in itertools.pairwise((-1, *cut, units + parts - 1)))
@@ -174,43 +178,50 @@ def compositions(units: int, parts: int) -> list[tuple[int, ...]]:
     ]
 
 
-def distance(parts: Sequence[int], others: Sequence[int]) -> int:
-    return sum((a - b) ** 2 for a, b in zip(parts, others, strict=True))
+def distance(parts: Sequence[int], target: Sequence[int]) -> int:
+    return sum((a - b) ** 2 for a, b in zip(parts, target, strict=True))
 
 
 @settings(max_examples=100)
-@given(data=st.data(), bounds=boundses, max_step=st.sampled_from([0.01, 0.05, 0.1, 0.15, 0.3, 0.5]))
+@given(
+    data=st.data(),
+    bounds=bounds_strategy,
+    max_step=st.sampled_from([0.01, 0.05, 0.1, 0.15, 0.3, 0.5]),
+)
 def test_guard_keeps_knobs_near_the_request(data, bounds, max_step):
-    current, asked = data.draw(on_grid(bounds)), data.draw(on_grid(bounds))
-    decision = ask(answer_text(asked), current=current, bounds=bounds, max_step=max_step)
-    configurations = (current, asked, decision.configuration)
-    most = max(1, int(Fraction(str(max_step)) / Fraction(str(bounds.step))))
-    least = round(bounds.min_share / bounds.step)
+    current, requested = data.draw(on_grid(bounds)), data.draw(on_grid(bounds))
+    decision = review(answer_text(requested), current=current, bounds=bounds, max_step=max_step)
+    configurations = (current, requested, decision.configuration)
+    max_units = max(1, int(Fraction(str(max_step)) / Fraction(str(bounds.step))))
+    min_units = round(bounds.min_share / bounds.step)
     for knob in ("hole_ratio", "wait_ratio"):
-        columns = (in_steps(one, knob, bounds) for one in configurations)
-        for here, wish, found in zip(*columns, strict=True):
-            reach = [n for n in range(bounds.units + 1) if abs(n - here) <= most]
-            assert found == min(reach, key=lambda n: abs(n - wish))
-    here, wish, found = (in_steps(one, "data_ratio", bounds) for one in configurations)
+        columns = (in_steps(configuration, knob, bounds) for configuration in configurations)
+        for old, target, new in zip(*columns, strict=True):
+            reachable = [n for n in range(bounds.units + 1) if abs(n - old) <= max_units]
+            assert new == min(reachable, key=lambda n: abs(n - target))
+    old, target, new = (
+        in_steps(configuration, "data_ratio", bounds) for configuration in configurations
+    )
     allowed = [
         parts
         for parts in compositions(bounds.units, len(SIZES))
-        if min(parts) >= least and all(abs(a - b) <= most for a, b in zip(parts, here, strict=True))
+        if min(parts) >= min_units
+        and all(abs(a - b) <= max_units for a, b in zip(parts, old, strict=True))
     ]
-    assert tuple(found) in allowed
-    assert distance(found, wish) == min(distance(parts, wish) for parts in allowed)
+    assert tuple(new) in allowed
+    assert distance(new, target) == min(distance(parts, target) for parts in allowed)
 
 
 def test_new_group_may_start_with_a_small_share():
-    text = rows((0.0, 0.5, 0.0), (0.0, 0.5, 0.0), (1.0, 0.5, 0.0), groups=(4, 5, 6))
-    decision = ask(text, max_step=0.1, bounds=Bounds(sizes=(4, 5, 6)))
-    # Sizes 4 and 5 had 0.3 and 0.2 of all, which is 0.6 and 0.4 of what they had together.
+    text = answer_from_rows((0.0, 0.5, 0.0), (0.0, 0.5, 0.0), (1.0, 0.5, 0.0), groups=(4, 5, 6))
+    decision = review(text, max_step=0.1, bounds=Bounds(sizes=(4, 5, 6)))
+    # Sizes 4 and 5 had shares 0.3 and 0.2, 0.6 and 0.4 of their sum.
     assert shares_of(decision) == [0.5, 0.4, 0.1]
     assert column(decision.configuration, "hole_ratio") == [0.2, 0.1, 0.5]
     assert column(decision.configuration, "wait_ratio") == [0.4, 0.9, 0.0]
-    # Where no group is in force there is nothing to step from.
-    text = rows((0.5, 0.5, 0.0), (0.5, 0.5, 0.0), groups=(6, 7))
-    assert ask(text, max_step=0.05, bounds=Bounds(sizes=(6, 7))).kind == "accepted"
+    # Without a common group, steps are unbounded.
+    text = answer_from_rows((0.5, 0.5, 0.0), (0.5, 0.5, 0.0), groups=(6, 7))
+    assert review(text, max_step=0.05, bounds=Bounds(sizes=(6, 7))).kind == "accepted"
 
 
 # Time
@@ -226,7 +237,7 @@ BOMBS = {
     "thoughts": "<think></think>" * 20_000,
     "quotes": '"' * 100_000 + "{" + '"' * 100_000 + "}",
     "key": '{"3":1,"' + "9" * 100_000 + '":1}',
-    "almost answers": (GOOD[:-1] + "\n") * 500,
+    "almost answers": (VALID_ANSWER[:-1] + "\n") * 500,
     "sizes": "{" + ",".join(f'"{i}":1' for i in range(20_000)) + "}",
     "a name and blanks": "n3" + " " * 500_000 + "n3",
     "signs and a word": "n3" + "   +" * 100_000 + "x",
@@ -240,11 +251,8 @@ BOMBS = {
 @pytest.mark.parametrize("bomb", BOMBS)
 def test_bombs_are_rejected_in_linear_time(bomb):
     start = time.process_time()
-    decision = ask(BOMBS[bomb])
+    decision = review(BOMBS[bomb])
     assert decision.kind == "rejected"
     assert len(decision.reason) < 1000
-    assert ask(BOMBS[bomb] + GOOD).kind == "unchanged"
+    assert review(BOMBS[bomb] + VALID_ANSWER).kind == "unchanged"
     assert time.process_time() - start < 5.0
-
-
-# Other environments

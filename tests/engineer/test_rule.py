@@ -1,4 +1,4 @@
-"""The rule engineer: its response to a context, and the resulting configurations."""
+"""The rule engineer: its answers to contexts, and its configurations."""
 
 import re
 from collections import Counter
@@ -40,38 +40,40 @@ SIGN = {"-": -1, "=": 0, "+": 1, "?": 0}
 
 
 def number_in(word: str) -> int | None:
-    found = NUMBER.fullmatch(word)
-    return int(found[1]) if found else None
+    match = NUMBER.fullmatch(word)
+    return int(match[1]) if match else None
 
 
 def answer_from_text(context: str, pointers: Mapping[str, int]) -> str:
-    """The rule, read off the words alone; `pointers` maps a kind of failure to the knob's place."""
+    """Apply the rule to the context's words; `pointers` maps failures to knob positions."""
     first, *rows = context.removesuffix("\nedits\n").split("\n")
     rolled = first.split()[1] == "rolled"
-    names, answers, worths, shares = [], [], [], []
+    group_names, answers, worths, shares = [], [], [], []
     for row in rows:
-        name, valid, kind, other_kind, trend, learnability, *knobs = row.split()
+        name, valid, first_failure, second_failure, trend, learnability, *knobs = row.split()
         levels = [number_in(word) or 0 for word in knobs[::2]]
         edits = [SIGN[word] for word in knobs[1::2]]
         rate, worth = number_in(valid), number_in(learnability)
         if worth is None and rate is not None:
             worth = 2 * min(rate, 10 - rate)
-        names.append(name)
+        group_names.append(name)
         worths.append(worth)
         shares.append(levels[0])
-        kinds = [pointers[word] for word in (kind, other_kind) if word in pointers]
+        kinds = [pointers[word] for word in (first_failure, second_failure) if word in pointers]
         dull = number_in(learnability) is not None and number_in(learnability) < 4
         answers.append([0, *knob_signs(rate, trend, kinds, levels, edits, rolled, dull)])
     givers = [
-        (worth, -place) for place, worth in enumerate(worths) if worth is not None and shares[place]
+        (worth, -position)
+        for position, worth in enumerate(worths)
+        if worth is not None and shares[position]
     ]
-    takers = [(worth, -place) for place, worth in enumerate(worths) if worth is not None]
+    takers = [(worth, -position) for position, worth in enumerate(worths) if worth is not None]
     if givers and max(takers)[0] > min(givers)[0]:
         answers[-max(takers)[1]][0] = 1
         answers[-min(givers)[1]][0] = -1
     return "\n".join(
         " ".join([name, *("-=+"[sign + 1] for sign in signs)])
-        for name, signs in zip(names, answers, strict=True)
+        for name, signs in zip(group_names, answers, strict=True)
     )
 
 
@@ -84,29 +86,29 @@ def knob_signs(
     rolled: bool,
     dull: bool,
 ) -> list[int]:
-    """The signs of one group's knobs after its share; places count from the share, which is 0."""
+    """Return the signs of a group's knobs; positions count from the share, which is 0."""
     if trend == "-" and not rolled and any(edits[1:]):
         return [-edit for edit in edits[1:]]
     signs = [0] * len(levels)
-    way = SIGN[trend]
+    direction = SIGN[trend]
     too_easy = rate is not None and rate > 1 and dull
     if rate is None:
-        way = 0
+        direction = 0
     elif too_easy or rate > 5:
-        way = 1
+        direction = 1
     elif rate < 2:
-        way = -1
-    if way:
-        end = 10 if way > 0 else 0
-        open_places = [
-            place
-            for place in range(1, len(levels))
-            if levels[place] != end and not (rolled and edits[place] == way)
+        direction = -1
+    if direction:
+        limit = 10 if direction > 0 else 0
+        movable = [
+            position
+            for position in range(1, len(levels))
+            if levels[position] != limit and not (rolled and edits[position] == direction)
         ]
-        ranked = sorted(open_places, key=lambda place: (way * levels[place], place))
-        named = [place for place in pointed_at if place in open_places]
-        for place in ranked if too_easy else (named or ranked)[:1]:
-            signs[place] = way
+        ranked = sorted(movable, key=lambda position: (direction * levels[position], position))
+        indicated = [position for position in pointed_at if position in movable]
+        for position in ranked if too_easy else (indicated or ranked)[:1]:
+            signs[position] = direction
     return signs[1:]
 
 
@@ -120,14 +122,14 @@ READ_DOMAINS = [
 ]
 
 
-@pytest.mark.parametrize("place", range(len(READ_DOMAINS)))
-def test_rule_answer_follows_from_the_context(place):
-    domain, pointers = READ_DOMAINS[place]
-    rng = np.random.default_rng(place)
+@pytest.mark.parametrize("case", range(len(READ_DOMAINS)))
+def test_rule_answer_follows_from_the_context(case):
+    domain, pointers = READ_DOMAINS[case]
+    rng = np.random.default_rng(case)
     readouts = synthetic_readouts(rng, domain, runs=60)
     for _ in range(600):
-        one, other = (readouts[n] for n in rng.integers(len(readouts), size=2))
-        readouts.append(replace_fact(one, other, FACTS[int(rng.integers(len(FACTS)))]))
+        readout_1, readout_2 = (readouts[n] for n in rng.integers(len(readouts), size=2))
+        readouts.append(replace_fact(readout_1, readout_2, FACTS[int(rng.integers(len(FACTS)))]))
     assert len(readouts) > 700
     answers = Counter()
     for readout in readouts:
@@ -147,7 +149,7 @@ def test_rule_thresholds_apply_to_the_valid_rate():
     assert [sign(valid) for valid in (550, 549, 150, 149)] == [1, 0, 0, -1]
 
 
-# The configurations that it comes to
+# Configurations
 
 
 def with_rates(valid: Mapping[int, int]) -> StageEvidence:
@@ -185,6 +187,6 @@ def test_rule_edits_are_accepted_in_any_environment(seed):
     assert {repair.name for repair in decision.repairs} <= {"feasibility"}
     assert decision.configuration is not None
     for group, knobs in new.values().items():
-        # The review leaves knobs alone that no instance has.
+        # The review ignores knobs of groups without data.
         if knobs[view.domain.space.share]:
             assert decision.configuration.values()[group] == knobs

@@ -1,3 +1,5 @@
+"""Knob spaces: bounds, grids, apportionment and answer schemas."""
+
 import json
 import math
 from functools import partial
@@ -55,7 +57,7 @@ def test_grid_points_are_shortest_decimals(step):
         assert bounds.to_units(value) == steps
 
 
-def test_snap_rounds_to_nearest_grid_point(bounds):
+def test_to_units_rounds_to_nearest_grid_point(bounds):
     assert [bounds.to_units(x) for x in (0.024, 0.025, 0.07, 0.075, 0.99)] == [0, 1, 1, 2, 20]
 
 
@@ -67,7 +69,7 @@ def test_violation_names_the_field_and_its_range(bounds, current):
     assert shared.violation(current) == "3.data_ratio must lie in 0.3..0.4, got 0.5"
     fewer = Bounds(sizes=(3, 4))
     assert fewer.violation(current) == "map sizes must be 3, 4, got 3, 4, 5"
-    # Being off the grid is none.
+    # Values off the grid are no violation.
     assert Bounds(sizes=(3,)).violation(lake((1, 0.123, 0))) is None
 
 
@@ -83,7 +85,7 @@ def test_apportion_sums_to_the_total_within_one_unit(weights, units, minimum):
     total = math.fsum(weights)
     for a, b in zip(weights, parts, strict=True):
         for c, d in zip(weights, parts, strict=True):
-            # Weights that differ by float error alone are ties, which go to the earlier part.
+            # Weights that differ only by rounding errors are ties, which go to the earlier part.
             assert not (a - c > 1e-9 * total and b < d)
     if minimum == 0:
         for weight, part in zip(weights, parts, strict=True):
@@ -95,16 +97,16 @@ def test_apportion_sums_to_the_total_within_one_unit(weights, units, minimum):
     data=st.data(),
 )
 def test_apportion_respects_each_minimum(weights, data):
-    ends = sorted(data.draw(st.lists(st.integers(0, 20), min_size=len(weights), max_size=6)))
-    least = [after - before for before, after in zip([0, *ends], ends, strict=False)]
-    least = least[: len(weights)]
-    parts = apportion(weights, 20, least)
+    cuts = sorted(data.draw(st.lists(st.integers(0, 20), min_size=len(weights), max_size=6)))
+    minimums = [after - before for before, after in zip([0, *cuts], cuts, strict=False)]
+    minimums = minimums[: len(weights)]
+    parts = apportion(weights, 20, minimums)
     assert sum(parts) == 20
-    for part, minimum in zip(parts, least, strict=True):
+    for part, minimum in zip(parts, minimums, strict=True):
         assert part >= minimum
     # Up to rounding, only a part at its minimum exceeds its proportion.
     total = math.fsum(weights)
-    for weight, part, minimum in zip(weights, parts, least, strict=True):
+    for weight, part, minimum in zip(weights, parts, minimums, strict=True):
         assert part == minimum or part < 20 * weight / total + 1 + 1e-6
 
 
@@ -121,7 +123,7 @@ def test_apportion_rejects_invalid_shares(weights, minimum, message):
         apportion(weights, 10, minimum)
 
 
-def test_format_number_is_short_and_rounds_half_up():
+def test_percent_rounds_half_up_and_number_text_is_short():
     assert [percent(x) for x in (0.0, 0.004, 0.005, 0.125, 0.995, 1.0)] == [0, 0, 1, 13, 100, 100]
     shortest = ["0", "0.05", "0.5", "1", "10"]
     assert [number_text(x) for x in (0.0, 0.05, 0.5, 1.0, 10.0)] == shortest
@@ -138,7 +140,7 @@ def _knobs(**knobs: str) -> str:
 
 @pytest.mark.parametrize("step", [0.01, 0.05])
 @given(data=st.data())
-def test_edits_of_equal_sizes_have_equal_length(step, data):
+def test_answers_of_equal_sizes_have_equal_length(step, data):
     bounds = Bounds(sizes=(3, 10), step=step)
     configuration = data.draw(on_grid(bounds))
     text = answer_text(configuration)
@@ -147,8 +149,8 @@ def test_edits_of_equal_sizes_have_equal_length(step, data):
     assert bounds.make(json.loads(text)) == configuration
 
 
-def grammar(bounds: Bounds):
-    """Whether xgrammar accepts a text by the schema, or the test is skipped."""
+def schema_acceptor(bounds: Bounds):
+    """Return a function that tells whether xgrammar accepts a text; skip without xgrammar."""
     xgrammar = pytest.importorskip("xgrammar")
     accepts = pytest.importorskip("xgrammar.testing")._is_grammar_accept_string
     by_schema = xgrammar.Grammar.from_json_schema(
@@ -160,7 +162,7 @@ def grammar(bounds: Bounds):
 @pytest.mark.parametrize("min_share", [0.0, 0.1])
 def test_xgrammar_admits_every_point_of_the_grid(min_share):
     bounds = Bounds(sizes=(3, 4), step=0.05, max_hole_ratio=0.3, min_share=min_share)
-    accepts = grammar(bounds)
+    accepts = schema_acceptor(bounds)
     for knob in KNOBS:
         low, high = bounds.limits(knob)
         for steps in range(bounds.units + 1):

@@ -1,4 +1,4 @@
-"""An environment other than the lake: groups are words, with two knobs besides the share."""
+"""A second environment for tests, with topics as groups and two knobs besides the share."""
 
 from typing import ClassVar
 
@@ -16,7 +16,7 @@ class WordConfiguration(Configuration):
 
 
 class WordSpace(KnobSpace):
-    """Two topics. The names of the groups mean something in regular expressions."""
+    """Two topics whose names contain regular-expression characters."""
 
     max_length: Ratio = 0.8
     max_noise: Ratio = 0.4

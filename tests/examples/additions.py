@@ -1,4 +1,4 @@
-"""Configurations of column addition, for its tests."""
+"""Configurations of column addition for tests."""
 
 from examples.column_addition.__main__ import SPACE, addition
 from examples.column_addition.engineer_side import addition_domain

@@ -1,7 +1,7 @@
-"""The base model that comes with the library behind OpenAI's chat API, for other libraries.
+"""Serve the shipped base model through OpenAI's chat API.
 
-`python tests/examples/chat_endpoint.py` prints the port. The model learned bare prompts, so the
-last message is its whole prompt.
+`python tests/examples/chat_endpoint.py` prints the port. The model was trained without a chat
+template, so the last message is its whole prompt.
 """
 
 import json
@@ -22,11 +22,11 @@ class _Chat(BaseHTTPRequestHandler):
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
         prompt = body["messages"][-1]["content"]
         tokens = self.tokenizer(prompt, return_tensors="pt", add_special_tokens=False)
-        written = self.model.generate(
+        generated = self.model.generate(
             **tokens, max_new_tokens=40, do_sample=False, eos_token_id=self.tokenizer.eos_token_id
         )
-        count, total = tokens["input_ids"].shape[1], written.shape[1]
-        text = self.tokenizer.decode(written[0, count:], skip_special_tokens=True)
+        count, total = tokens["input_ids"].shape[1], generated.shape[1]
+        text = self.tokenizer.decode(generated[0, count:], skip_special_tokens=True)
         usage = {
             "prompt_tokens": count,
             "completion_tokens": total - count,

@@ -30,10 +30,10 @@ from tests.examples.additions import CURRENT, one_group
 
 
 def schoolbook(first: int, second: int) -> tuple[str, list[int]]:
-    """The sum as on paper: its digits, and the carries written above the columns, lowest first."""
+    """Return the digits of the sum, and the carries into the columns, lowest first."""
     carries, digits = [0], ""
-    for one, other in zip(str(first)[::-1], str(second)[::-1], strict=True):
-        amount = carries[-1] + int(one) + int(other)
+    for digit_1, digit_2 in zip(str(first)[::-1], str(second)[::-1], strict=True):
+        amount = carries[-1] + int(digit_1) + int(digit_2)
         digits += str(amount)[-1]
         carries.append(amount // 10)
     return ("1" if carries[-1] else "") + digits[::-1], carries
@@ -48,7 +48,7 @@ def sums(draw) -> Sum:
 
 @st.composite
 def configurations(draw) -> AdditionConfiguration:
-    """Any configuration on the grid and within the bounds."""
+    """Draw a valid configuration on the grid."""
     cuts = sorted(draw(st.tuples(st.integers(0, 7), st.integers(0, 7))))
     shares = (1 + cuts[0], 1 + cuts[1] - cuts[0], 8 - cuts[1])
     knobs = [(share / 10, draw(st.integers(0, 10)) / 10) for share in shares]
@@ -66,7 +66,7 @@ def test_count_sums_matches_enumeration(digits, carry):
     assert count_sums(digits, carry) == len(counted)
     if digits == 1:
         drawn = draw_sums(one_group(1, float(carry)), len(counted), seed=3)
-        assert sorted((one.first, one.second) for one in drawn) == counted
+        assert sorted((problem.first, problem.second) for problem in drawn) == counted
 
 
 @settings(max_examples=60)
@@ -76,36 +76,36 @@ def test_draw_meets_quotas_with_distinct_sums(configuration, count, seed):
     assert drawn == draw_sums(configuration, count, seed)
     assert len(set(drawn)) == len(drawn) == count == sum(quotas(configuration, count).values())
     for digits, knobs in configuration.digits.items():
-        group = [one for one in drawn if len(str(one.first)) == digits]
+        group = [problem for problem in drawn if len(str(problem.first)) == digits]
         assert abs(len(group) - knobs.data_ratio * count) < 1
-        with_carry = sum(any(schoolbook(one.first, one.second)[1]) for one in group)
+        with_carry = sum(any(schoolbook(problem.first, problem.second)[1]) for problem in group)
         assert abs(with_carry - knobs.carry_ratio * len(group)) <= 0.5 + 1e-6
 
 
 def test_draw_excludes_exactly_held_out_sums():
     held_out = draw_sums(one_group(1, 1.0), 20, seed=1)
-    for asked in (25, 45):
-        rest = draw_sums(one_group(1, 1.0), asked, seed=2, held_out=held_out)
-        assert len(set(rest)) == len(rest) == 25
-        assert not set(rest) & set(held_out)
+    for count in (25, 45):
+        drawn = draw_sums(one_group(1, 1.0), count, seed=2, held_out=held_out)
+        assert len(set(drawn)) == len(drawn) == 25
+        assert not set(drawn) & set(held_out)
 
 
 # The verifier
 
 
-def first_failure(one: Sum, text: str) -> tuple[str | None, int | None]:
-    """The taxonomy, from the digits and carries of schoolbook addition."""
-    right, above = schoolbook(one.first, one.second)
-    width = max(len(right), len(text))
+def first_failure(problem: Sum, text: str) -> tuple[str | None, int | None]:
+    """Return the first failure by the digits and carries of schoolbook addition."""
+    digits, carries = schoolbook(problem.first, problem.second)
+    width = max(len(digits), len(text))
     for column in range(width):
-        place = width - 1 - column
-        due, given_digit = right.rjust(width)[place], text.rjust(width)[place]
-        if due == given_digit:
+        index = width - 1 - column
+        expected, given_digit = digits.rjust(width)[index], text.rjust(width)[index]
+        if expected == given_digit:
             continue
-        if " " in (due, given_digit):
+        if " " in (expected, given_digit):
             return "wrong_length", column
-        carry = above[column] if column < len(above) else 0
-        if carry and given_digit == str((int(due) - carry) % 10):
+        carry = carries[column] if column < len(carries) else 0
+        if carry and given_digit == str((int(expected) - carry) % 10):
             return "carry_missed", column
         return "wrong_digit", column
     return None, None
@@ -114,13 +114,13 @@ def first_failure(one: Sum, text: str) -> tuple[str | None, int | None]:
 @settings(max_examples=300)
 @given(one=sums(), data=st.data())
 def test_first_failure_matches_schoolbook_addition(one, data):
-    right, above = schoolbook(one.first, one.second)
-    assert one.carries == any(above)
-    assert check_answer(one, f" {right}\n") == (None, None)
-    assert check_answer(one, "0" + right) != (None, None)
-    digits = list(right)
-    for place in data.draw(st.sets(st.integers(0, len(right) - 1))):
-        digits[place] = str(data.draw(st.integers(0, 9)))
+    correct, carries = schoolbook(one.first, one.second)
+    assert one.carries == any(carries)
+    assert check_answer(one, f" {correct}\n") == (None, None)
+    assert check_answer(one, "0" + correct) != (None, None)
+    digits = list(correct)
+    for index in data.draw(st.sets(st.integers(0, len(correct) - 1))):
+        digits[index] = str(data.draw(st.integers(0, 9)))
     text = data.draw(st.sampled_from(["", "0", "7"])) + "".join(digits)[data.draw(st.booleans()) :]
     assume(text)
     assert check_answer(one, text) == first_failure(one, text)
@@ -135,20 +135,20 @@ def test_first_failure_matches_schoolbook_addition(one, data):
         *((text, "parse_error", None) for text in ("", "-132", "132.0", "1 32", "١٣٢", "1³2")),
     ],
 )
-def test_score_answers_to_47_plus_85(text, failure, column):
+def test_check_answer_names_the_failure(text, failure, column):
     assert check_answer(Sum(47, 85), text) == (failure, column)
 
 
 @given(text=st.text())
 @example("9" * 50_000)
 @example("2" * 49_997 + "132")
-def test_score_of_any_text_has_a_known_failure(text):
+def test_check_answer_accepts_any_text(text):
     failure, _ = check_answer(Sum(47, 85), text)
     assert failure in {None, *(term.key for term in FAILURE_TERMS)}
     assert (failure is None) == (text.strip() == "132")
 
 
-# What the engineer asks for
+# Reviewed configurations
 
 
 @settings(max_examples=150)
@@ -156,17 +156,20 @@ def test_score_of_any_text_has_a_known_failure(text):
     configuration=configurations(),
     instances=st.integers(1, 300),
     seed=st.integers(0, 2**32),
-    held=st.integers(0, 40),
+    held_out_count=st.integers(0, 40),
 )
 @example(addition(d1=(0.5, 1.0), d2=(0.4, 0.0), d3=(0.1, 0.0)), 91, 0, 0)
-def test_reviewed_configuration_can_be_drawn(configuration, instances, seed, held):
-    held_out = draw_sums(one_group(1, 0.5), held, seed)
+def test_reviewed_configuration_can_be_drawn(configuration, instances, seed, held_out_count):
+    held_out = draw_sums(one_group(1, 0.5), held_out_count, seed)
     domain = addition_domain(SPACE, instances, held_out)
     reviewed = review_answer(answer_text(configuration), CURRENT, domain)
     if reviewed.configuration is None:
-        asked = configuration.digits[1].data_ratio * instances
-        assert f"{math.ceil(asked - 1e-9)} different sums, {100 - held} can" in reviewed.reason
-        assert asked > (100 - held) / 2
+        requested = configuration.digits[1].data_ratio * instances
+        assert (
+            f"{math.ceil(requested - 1e-9)} different sums, {100 - held_out_count} can"
+            in reviewed.reason
+        )
+        assert requested > (100 - held_out_count) / 2
         return
     drawn = draw_sums(reviewed.configuration, instances, seed, held_out)
     assert len(set(drawn)) == instances
@@ -174,24 +177,24 @@ def test_reviewed_configuration_can_be_drawn(configuration, instances, seed, hel
 
 
 @settings(max_examples=100)
-@given(count=st.integers(1, 120), carry=st.integers(0, 20), most=st.integers(0, 20))
-def test_nearest_knobs_returns_closest_feasible(count, carry, most):
-    carry = min(carry, most)
-    space = AdditionSpace(digits=(1,), max_carry_ratio=most / 20)
-    asked = {"data_ratio": 1.0, "carry_ratio": carry / 20}
+@given(count=st.integers(1, 120), carry=st.integers(0, 20), max_units=st.integers(0, 20))
+def test_nearest_knobs_returns_closest_feasible(count, carry, max_units):
+    carry = min(carry, max_units)
+    space = AdditionSpace(digits=(1,), max_carry_ratio=max_units / 20)
+    requested = {"data_ratio": 1.0, "carry_ratio": carry / 20}
 
-    def possible(ratio: float) -> bool:
-        """By counting: 55 sums have no carry and 45 have one."""
+    def is_feasible(ratio: float) -> bool:
+        """Return whether enough sums exist: 55 without a carry and 45 with one."""
         with_carry = math.floor(count * ratio + 0.5 + 1e-9)
         return with_carry <= 45 and count - with_carry <= 55
 
-    distances = {abs(n - carry) for n in range(most + 1) if possible(n / 20)}
+    distances = {abs(n - carry) for n in range(max_units + 1) if is_feasible(n / 20)}
     nearest = addition_domain(space, count).nearest
     if not distances:
         with pytest.raises(InfeasibleError, match=f"asks for {count} different sums, 100 can"):
-            nearest("1", asked)
+            nearest("1", requested)
         return
-    got = nearest("1", asked)
-    assert possible(got["carry_ratio"])
-    assert abs(round(20 * got["carry_ratio"]) - carry) == min(distances)
-    assert (got["data_ratio"], nearest("1", got)) == (1.0, got)
+    nearest_knobs = nearest("1", requested)
+    assert is_feasible(nearest_knobs["carry_ratio"])
+    assert abs(round(20 * nearest_knobs["carry_ratio"]) - carry) == min(distances)
+    assert (nearest_knobs["data_ratio"], nearest("1", nearest_knobs)) == (1.0, nearest_knobs)

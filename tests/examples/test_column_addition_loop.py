@@ -30,8 +30,6 @@ from examples.column_addition.environment import (
 from examples.column_addition.trainee import END, UNTRAINED, Trainee, columns_of, reinforce
 from tests.examples.additions import CURRENT, one_group
 
-# What the engineer reads
-
 QUICK = Experiment(stages=4, training={"updates": 20})
 
 
@@ -42,8 +40,10 @@ def outcomes():
 
 @pytest.mark.parametrize("style", STYLES)
 def test_context_describes_sums_and_not_the_lake(outcomes, style):
-    told = outcomes[2]
-    view = StageView(QUICK.domain(), told.evidence, told.configuration, refusal="none was given")
+    outcome = outcomes[2]
+    view = StageView(
+        QUICK.domain(), outcome.evidence, outcome.configuration, refusal="none was given"
+    )
     text = build_context(view, style=style).text
     lake = r"\b(lakes?|frozen|holes?|waits?|map sizes?|boards?|agents?|goals?|cells?|path\w*)\b"
     assert re.findall(lake, text, re.IGNORECASE) == []
@@ -59,20 +59,31 @@ def test_context_describes_sums_and_not_the_lake(outcomes, style):
 
 
 def test_evidence_counts_verifier_outcomes():
-    asked = draw_sums(CURRENT, 64, seed=5)
+    sums = draw_sums(CURRENT, 64, seed=5)
     wrong = {0: "x", 1: "", 2: "9999999", 3: "5"}
-    texts = [wrong.get(i % 7, str(one.total)) for i, one in enumerate(asked)]
-    evidence = addition_evidence(2, asked, texts)
-    checked = [check_answer(one, text)[0] for one, text in zip(asked, texts, strict=True)]
+    texts = [wrong.get(i % 7, str(problem.total)) for i, problem in enumerate(sums)]
+    evidence = addition_evidence(2, sums, texts)
+    checked = [check_answer(problem, text)[0] for problem, text in zip(sums, texts, strict=True)]
     for group, tally in evidence.validation.items():
-        own = [c for c, one in zip(checked, asked, strict=True) if one.digits == int(group)]
-        assert (tally.count, tally.valid) == (len(own), sum(c is None for c in own))
-        assert tally.failures == Counter(c for c in own if c)
+        group_failures = [
+            failure
+            for failure, problem in zip(checked, sums, strict=True)
+            if problem.digits == int(group)
+        ]
+        assert (tally.count, tally.valid) == (
+            len(group_failures),
+            sum(failure is None for failure in group_failures),
+        )
+        assert tally.failures == Counter(failure for failure in group_failures if failure)
         levels = tally.slices["carries"].values()
         assert sum(level.count for level in levels) == tally.count
         assert sum(level.valid for level in levels) == tally.valid
     pairs = [(case.group, case.failure) for case in evidence.failed_cases]
-    frequent = Counter((str(one.digits), c) for one, c in zip(asked, checked, strict=True) if c)
+    frequent = Counter(
+        (str(problem.digits), failure)
+        for problem, failure in zip(sums, checked, strict=True)
+        if failure
+    )
     assert [frequent[pair] for pair in pairs] == sorted(frequent.values(), reverse=True)[:4]
     assert StageEvidence.model_validate_json(evidence.model_dump_json()) == evidence
 
@@ -80,43 +91,43 @@ def test_evidence_counts_verifier_outcomes():
 # The trainee and the loop
 
 
-def rate(trainee: Trainee, asked: list[Sum]) -> float:
-    answers = zip(asked, trainee.answer(asked, 0), strict=True)
-    return sum(check_answer(*pair) == (None, None) for pair in answers) / len(asked)
+def rate(trainee: Trainee, sums: list[Sum]) -> float:
+    answers = zip(sums, trainee.answer(sums, 0), strict=True)
+    return sum(check_answer(*pair) == (None, None) for pair in answers) / len(sums)
 
 
 def test_trainee_learns_carries_from_carrying_sums():
     held_out = QUICK.held_out()
-    asked = [one for one in held_out if one.digits == 2 and one.carries]
+    test_sums = [problem for problem in held_out if problem.digits == 2 and problem.carries]
     rates = {}
     for ratio in (0.0, 1.0):
-        shown = draw_sums(one_group(2, ratio), 128, seed=1, held_out=held_out)
-        trained, evidence = reinforce(QUICK.warm_start(), shown, seed=2, updates=120)
-        rates[ratio] = rate(trained, asked)
+        training_sums = draw_sums(one_group(2, ratio), 128, seed=1, held_out=held_out)
+        trained, evidence = reinforce(QUICK.warm_start(), training_sums, seed=2, updates=120)
+        rates[ratio] = rate(trained, test_sums)
         assert evidence.reward_last > evidence.reward_first
     assert rates[1.0] > rates[0.0] + 0.15
-    assert rates[1.0] > rate(QUICK.warm_start(), asked) + 0.15
+    assert rates[1.0] > rate(QUICK.warm_start(), test_sums) + 0.15
 
 
 def test_gradient_step_follows_the_log_probability():
     columns = columns_of([Sum(8, 5)])  # 13, then a carry, then nothing
     rng = np.random.default_rng(0)
-    shapes = (one.shape for one in vars(UNTRAINED).values())
+    shapes = (table.shape for table in vars(UNTRAINED).values())
     start = Trainee(*(rng.normal(size=shape) for shape in shapes))
     for actions in ([3, 1, END], [3, END, 7]):  # what follows the end does not count
         last = actions.index(END) + 1
 
         def log_probability(trainee: Trainee, actions=actions, last=last) -> float:
-            chances = trainee.probabilities(columns)[0]
-            return float(np.log(chances[range(last), actions[:last]]).sum())
+            probabilities = trainee.probabilities(columns)[0]
+            return float(np.log(probabilities[range(last), actions[:last]]).sum())
 
-        slope = start.gradient_step(columns, np.array([actions]), np.ones(1)).plain - start.plain
+        gradient = start.gradient_step(columns, np.array([actions]), np.ones(1)).plain - start.plain
         for row, action in ((13, 3), (13, 4), (19, 1), (19, END), (19, 7), (5, 5)):
             step = np.zeros_like(start.plain)
             step[row, action] = 1e-6
             moved = Trainee(start.plain + step, start.carried)
-            rise = (log_probability(moved) - log_probability(start)) / 1e-6
-            assert slope[row, action] == pytest.approx(rise, abs=1e-4)
+            numerical = (log_probability(moved) - log_probability(start)) / 1e-6
+            assert gradient[row, action] == pytest.approx(numerical, abs=1e-4)
 
 
 def test_stages_never_train_on_validation(outcomes):
@@ -141,13 +152,13 @@ def test_stages_never_train_on_validation(outcomes):
 
 
 def test_run_depends_on_its_seed_only(outcomes):
-    shown = [outcome.evidence for outcome in outcomes[:2]]
-    again, other = (
+    evidence = [outcome.evidence for outcome in outcomes[:2]]
+    same_seed, other_seed = (
         run_stages(Experiment(4, seed=seed, training=QUICK.training), RuleEngineer())
         for seed in (0, 1)
     )
-    assert [next(again).evidence, next(again).evidence] == shown
-    assert [next(other).evidence, next(other).evidence] != shown
+    assert [next(same_seed).evidence, next(same_seed).evidence] == evidence
+    assert [next(other_seed).evidence, next(other_seed).evidence] != evidence
 
 
 @pytest.mark.parametrize("name", [*SCRIPTED, "shuffled:learnability"])

@@ -15,11 +15,11 @@ ARMS = "fixed,rule"
 
 
 def verdicts(arm: str, seed: int) -> list[bool]:
-    """Whether each held-out sum is solved in the end, computed from the run itself."""
+    """Return whether each held-out sum is solved after the last stage of a new run."""
     experiment = Experiment(seed=seed)
     *_, last = run_stages(experiment, study.make_engineer(arm, experiment))
     answers = zip(experiment.held_out(), last.answers, strict=True)
-    return [check_answer(one, text) == (None, None) for one, text in answers]
+    return [check_answer(problem, text) == (None, None) for problem, text in answers]
 
 
 @pytest.fixture(scope="module")
@@ -33,9 +33,9 @@ def test_study_stores_every_verdict(finished):
     runs = json.loads(gzip.decompress(finished.read_bytes()))["runs"]
     seeds = {arm: sorted(by_seed) for arm, by_seed in runs.items()}
     assert seeds == {"fixed": ["0", "1"], "rule": ["0", "1"]}
-    kept = [digit == "1" for digit in runs["rule"]["1"]["valid"]]
-    assert kept == verdicts("rule", 1)
-    assert 0.2 < np.mean(kept) < 1.0
+    stored = [digit == "1" for digit in runs["rule"]["1"]["valid"]]
+    assert stored == verdicts("rule", 1)
+    assert 0.2 < np.mean(stored) < 1.0
     assert len(runs["rule"]["1"]["configurations"]) == Experiment().stages
 
 
@@ -44,18 +44,18 @@ def test_rates_and_differences_follow_from_verdicts(finished, capsys):
     text = capsys.readouterr().out
     runs = json.loads(gzip.decompress(finished.read_bytes()))["runs"]
     share = {
-        arm: [100 * one["valid"].count("1") / 400 for one in by_seed.values()]
+        arm: [100 * run["valid"].count("1") / 400 for run in by_seed.values()]
         for arm, by_seed in runs.items()
     }
     rate, difference, low, high = map(
         float,
         re.search(r"^rule +([\d.]+) +(\S+) +\[(\S+), (\S+)\]", text, re.MULTILINE).groups(),
     )
-    each = np.subtract(share["rule"], share["fixed"])
+    differences = np.subtract(share["rule"], share["fixed"])
     assert rate == pytest.approx(np.mean(share["rule"]), abs=0.06)
-    assert difference == pytest.approx(each.mean(), abs=0.006)
+    assert difference == pytest.approx(differences.mean(), abs=0.006)
     # With two seeds, more than 2.5% of the resamples draw the same one twice.
-    assert (low, high) == pytest.approx((each.min(), each.max()), abs=0.006)
+    assert (low, high) == pytest.approx((differences.min(), differences.max()), abs=0.006)
 
 
 def test_interrupted_study_equals_an_uninterrupted_one(finished, tmp_path):
@@ -68,9 +68,12 @@ def test_interrupted_study_equals_an_uninterrupted_one(finished, tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda known: known.update(schema=1), "schema must be 2, got 1"),
-        (lambda known: known["settings"].update(code="0"), "its runs have other code"),
-        (lambda known: known["settings"].update(experiment={}), "its runs have other experiment"),
+        (lambda results: results.update(schema=1), "schema must be 2, got 1"),
+        (lambda results: results["settings"].update(code="0"), "its runs have other code"),
+        (
+            lambda results: results["settings"].update(experiment={}),
+            "its runs have other experiment",
+        ),
     ],
 )
 def test_study_rejects_runs_of_other_settings(change, message, finished, tmp_path, capsys):
@@ -79,11 +82,11 @@ def test_study_rejects_runs_of_other_settings(change, message, finished, tmp_pat
     change(known)
     path.write_bytes(gzip.compress(json.dumps(known).encode()))
     before = path.read_bytes()
-    with pytest.raises(SystemExit) as ended:
+    with pytest.raises(SystemExit) as raised:
         study.main(["--json", str(path), "--seeds", "3", "--arms", ARMS])
-    assert ended.value.code == 2
+    assert raised.value.code == 2
     assert message in capsys.readouterr().err
     assert path.read_bytes() == before
-    # Nothing is added by these, so that any file may be shown.
+    # These commands add no runs, so they accept any file.
     assert study.main(["--json", str(path), "--seeds", "2", "--arms", ARMS]) == 0
     assert study.main(["--json", str(path), "--report"]) == 0

@@ -43,7 +43,7 @@ def test_configure_sets_levels_and_weights():
     assert experiment.composite.weights == [0.7]
 
 
-def answered_sampler(groups: int) -> prime_rl_sampler.EngineerSampler:
+def make_sampler(groups: int) -> prime_rl_sampler.EngineerSampler:
     """Return a sampler of 40 tasks that has seen the answers to some of them."""
     space = prime_rl_sampler.SimpleNamespace
     tasks = [space(data=space(group="ab"[n % 2], difficulty=n / 40)) for n in range(40)]
@@ -56,10 +56,10 @@ def answered_sampler(groups: int) -> prime_rl_sampler.EngineerSampler:
 
 
 def test_sampler_resumes_from_its_state():
-    sampler, resumed = answered_sampler(6), answered_sampler(0)
+    sampler, resumed = make_sampler(6), make_sampler(0)
     resumed.load_state_dict(json.loads(json.dumps(sampler.state_dict())))
     assert resumed.metrics() == sampler.metrics()
-    draws = [[next(one).data.difficulty for _ in range(8)] for one in (sampler, resumed)]
+    draws = [[next(instance).data.difficulty for _ in range(8)] for instance in (sampler, resumed)]
     assert draws[0] == draws[1]
 
 

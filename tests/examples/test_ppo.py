@@ -39,14 +39,14 @@ def test_ppo_learns_two_seeds_at_once():
 @pytest.mark.slow
 def test_ppo_command_prints_results_and_time():
     options = ["--updates", "12", "--boards", "2048", "--held-out", "256"]
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "examples/ppo.py", *options],
         cwd=ROOT,
         capture_output=True,
         text=True,
     )
-    assert done.returncode == 0, done.stderr
-    rates = dict(re.findall(r"^  (untrained|seed 0) +([\d.]+)%", done.stdout, re.MULTILINE))
+    assert process.returncode == 0, process.stderr
+    rates = dict(re.findall(r"^  (untrained|seed 0) +([\d.]+)%", process.stdout, re.MULTILINE))
     assert float(rates["untrained"]) < 15
     assert float(rates["seed 0"]) > 35
-    assert "1 x 98,304 steps" in done.stdout
+    assert "1 x 98,304 steps" in process.stdout

@@ -17,7 +17,7 @@ STEPS, ANSWERS = 2, 64
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory):
-    """The trainer after two updates, what it logged, and its table of completions."""
+    """Return the trainer after two updates, its log history and its table of completions."""
     from examples.trl_grpo import main
 
     folder = tmp_path_factory.mktemp("run")
@@ -29,13 +29,13 @@ def run(tmp_path_factory: pytest.TempPathFactory):
     return trainer, trainer.state.log_history, table
 
 
-def _optimal(grid: list[str], plan: tuple[tuple[int, ...], ...]) -> bool:
-    """Whether a plan is valid and of the least sum of costs, by the oracles."""
+def _is_optimal(grid: list[str], plan: tuple[tuple[int, ...], ...]) -> bool:
+    """Return whether a plan is valid and optimal according to the oracles."""
     longest = max(map(len, plan))
     padded = [[*actions, *[0] * (longest - len(actions))] for actions in plan]
-    walked = oracles.check(grid, [list(step) for step in zip(*padded, strict=True)])
-    least = oracles.least_sum_of_costs(grid)
-    return walked.failure is None and least is not None and walked.sum_of_costs == least[0]
+    verdict = oracles.check(grid, [list(step) for step in zip(*padded, strict=True)])
+    optimum = oracles.least_sum_of_costs(grid)
+    return verdict.failure is None and optimum is not None and verdict.sum_of_costs == optimum[0]
 
 
 def test_logged_rewards_are_completion_scores(run):
@@ -44,11 +44,11 @@ def test_logged_rewards_are_completion_scores(run):
     assert len(table) == STEPS * ANSWERS
     for logged in table:
         row = rows[logged["prompt"]]
-        found = score(logged["completion"], row["grid"], row["sum_of_costs"])
-        assert logged["lake_reward"] == np.float32(found.reward)
-        assert logged["failure"] == found.failure.label
+        expected = score(logged["completion"], row["grid"], row["sum_of_costs"])
+        assert logged["lake_reward"] == np.float32(expected.reward)
+        assert logged["failure"] == expected.failure.label
         plan = parse_answer(logged["completion"], 2, max_steps=64).plan
-        assert (found.reward == 1.0) == (plan is not None and _optimal(row["grid"], plan))
+        assert (expected.reward == 1.0) == (plan is not None and _is_optimal(row["grid"], plan))
     assert {0.0, 1.0} <= set(table["lake_reward"])
 
 

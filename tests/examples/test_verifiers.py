@@ -1,4 +1,4 @@
-"""The environment for verifiers, run by its own commands: make test-verifiers installs both."""
+"""The environment for verifiers, run by the commands that `make test-verifiers` installs."""
 
 import json
 import os
@@ -25,21 +25,21 @@ pytestmark = [
 def run(command: str, prefix: str, *arguments: str) -> str:
     """Run a command of verifiers on 3x3 boards without required waits; return its output."""
     boards = [f"--{prefix}.{name.replace('_', '-')}={value}" for name, value in BOARDS.items()]
-    tools = os.pathsep.join([str(ROOT / ".venv/bin"), os.environ["PATH"]])  # uv is there
-    done = subprocess.run(
+    path = os.pathsep.join([str(ROOT / ".venv/bin"), os.environ["PATH"]])  # uv is there
+    process = subprocess.run(
         [COMMANDS / command, "frozen-lakes", *boards, *arguments, "--no-rich"],
-        env={**os.environ, "PYTHONPATH": "", "PATH": tools, "NO_KEY": "none"},
+        env={**os.environ, "PYTHONPATH": "", "PATH": path, "NO_KEY": "none"},
         capture_output=True,
         text=True,
         timeout=600,
     )
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
-    return done.stdout
+    assert process.returncode == 0, process.stdout[-2000:] + process.stderr[-2000:]
+    return process.stdout
 
 
 @pytest.fixture(scope="module")
 def endpoint() -> Iterator[str]:
-    """The address at which the base model answers."""
+    """Serve the base model and return its address."""
     server = subprocess.Popen(
         [sys.executable, ROOT / "tests/examples/chat_endpoint.py"],
         stdout=subprocess.PIPE,
@@ -78,13 +78,13 @@ def test_rollout_rewards_score_the_last_message(endpoint: str, tmp_path: Path) -
     (file,) = tmp_path.glob("*/traces.jsonl")
     traces = [json.loads(line)["traces"][0] for line in file.read_text().splitlines()]
     assert len(traces) == BOARDS["count"]
-    paid = []
+    rewards = []
     for trace in traces:
         assert trace["ok"], trace["errors"]
-        board, words = trace["task"]["data"], trace["nodes"][-1]["message"]["content"]
-        found = score(words, board["grid"], board["sum_of_costs"])
-        assert trace["rewards"]["lake_reward"]["score"] == found.reward
+        board, reply = trace["task"]["data"], trace["nodes"][-1]["message"]["content"]
+        expected = score(reply, board["grid"], board["sum_of_costs"])
+        assert trace["rewards"]["lake_reward"]["score"] == expected.reward
         for name in ("parsed", "valid", "optimal"):
-            assert trace["metrics"][name] == getattr(found, name)
-        paid.append(found.reward)
-    assert max(paid) == 1.0, "the base model solves some boards of this size"
+            assert trace["metrics"][name] == getattr(expected, name)
+        rewards.append(expected.reward)
+    assert max(rewards) == 1.0, "the base model solves some boards of this size"

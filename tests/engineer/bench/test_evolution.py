@@ -1,4 +1,4 @@
-"""Evolution strategies, and the engineer that they trained."""
+"""Evolution strategies and the engineer trained by them."""
 
 import numpy as np
 
@@ -15,8 +15,8 @@ def test_evolve_finds_maximum_of_noisy_objective():
     peak, scale = np.array([1.0, -20.0]), np.array([1.0, 10.0])
 
     def objective(candidates, rng):
-        apart = np.sum(((candidates - peak) / scale) ** 2, axis=1)
-        return rng.normal(0.0, 0.1, len(candidates)) - apart
+        squared_distance = np.sum(((candidates - peak) / scale) ** 2, axis=1)
+        return rng.normal(0.0, 0.1, len(candidates)) - squared_distance
 
     best = evolve(objective, np.array([0.0, 10.0]), scale, generations=150)
     assert np.all(np.abs(best - peak) < 0.1 * scale)

@@ -1,4 +1,4 @@
-"""Learners, `play` and `play_policy` against a re-computation in plain Python."""
+"""Compare learners, `play` and `play_policy` with plain Python."""
 
 import math
 
@@ -31,27 +31,27 @@ def sigmoid(logit: float) -> float:
 
 
 def skills_after(i: int, skill: list[float], shares, levels, drift) -> list[float]:
-    """Train one learner for a stage, one number at a time."""
+    """Train one learner for a stage in plain Python."""
     groups, knobs = LEARNERS.cost.shape[1:]
     signals = []
     for g in range(groups):
         p = sigmoid(skill[g] - sum(LEARNERS.cost[i, g, k] * levels[g][k] for k in range(knobs)))
-        serves = 1.0
+        usefulness = 1.0
         for k in range(knobs):
-            below = max(LEARNERS.validation[i, g, k] - levels[g][k], 0.0)
-            serves -= LEARNERS.narrow[i, k] * below
-        signals.append(groups * shares[g] * 4.0 * p * (1.0 - p) * serves)
-    mean, t = sum(signals) / groups, LEARNERS.transfer[i]
+            narrowing = max(LEARNERS.validation[i, g, k] - levels[g][k], 0.0)
+            usefulness -= LEARNERS.narrow[i, k] * narrowing
+        signals.append(groups * shares[g] * 4.0 * p * (1.0 - p) * usefulness)
+    mean, transfer = sum(signals) / groups, LEARNERS.transfer[i]
     return [
         s
-        + LEARNERS.speed[i] * ((1.0 - t) * signals[g] + t * mean)
+        + LEARNERS.speed[i] * ((1.0 - transfer) * signals[g] + transfer * mean)
         - LEARNERS.forgetting[i] * (s - LEARNERS.skill[i, g])
         + drift[g]
         for g, s in enumerate(skill)
     ]
 
 
-def curious(features) -> Decision:
+def decide_by_learnability(features) -> Decision:
     """Follow learnability, and raise knobs with the valid rate and its trend."""
     rise = 0.4 * (features.valid - 0.3) + 0.2 * features.trend
     return Decision(
@@ -82,17 +82,17 @@ def test_play_of_fixed_configuration_matches_equations():
 
 
 def test_play_policy_agrees_with_play():
-    played = play(lambda run: FeatureEngineer(curious, "curious"), LEARNERS, DOMAIN)
+    played = play(lambda run: FeatureEngineer(decide_by_learnability, "curious"), LEARNERS, DOMAIN)
     grid = tabulate_grid(DOMAIN)
-    rates = jax.jit(lambda learners: play_policy(curious, learners, grid))(LEARNERS)
+    rates = jax.jit(lambda learners: play_policy(decide_by_learnability, learners, grid))(LEARNERS)
     np.testing.assert_allclose(rates, played.rates, atol=1e-5)
     assert played.usable == played.designs == played.calls == 12 * (STAGES - 1)
 
 
 def test_draw_learners_is_independent_of_the_count():
-    more = select_learners(draw_learners(Prior(), DOMAIN, 15, STAGES, (7,)), slice(12))
-    for one, other in zip(LEARNERS, more, strict=True):
-        np.testing.assert_array_equal(one, other)
+    subset = select_learners(draw_learners(Prior(), DOMAIN, 15, STAGES, (7,)), slice(12))
+    for expected, actual in zip(LEARNERS, subset, strict=True):
+        np.testing.assert_array_equal(expected, actual)
 
 
 def test_valid_answers_have_binomial_moments():

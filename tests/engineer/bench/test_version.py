@@ -11,7 +11,7 @@ from engineer.bench.version import SIZES, STAGES, track
 
 
 def digest(*arrays: np.ndarray, decimals: int) -> str:
-    """Hash numbers, rounded so that another processor's last bits don't matter."""
+    """Hash rounded numbers, so that last bits of other processors don't matter."""
     content = b"".join((np.round(array, decimals) + 0.0).tobytes() for array in arrays)
     return hashlib.sha256(content).hexdigest()[:16]
 
@@ -30,8 +30,10 @@ def test_track_has_the_frozen_learners(groups):
 
 @pytest.mark.parametrize("groups", SIZES)
 def test_play_gives_the_frozen_rates_of_the_rule(groups):
-    course = track(groups)
-    played = play(lambda run: scripted_engineer("rule", run), course.learners(5), course.domain)
+    bench_track = track(groups)
+    played = play(
+        lambda run: scripted_engineer("rule", run), bench_track.learners(5), bench_track.domain
+    )
     assert digest(played.rates, decimals=6) == FINAL[groups]
 
 

@@ -1,3 +1,5 @@
+"""Full contexts: their blocks, numbers and quoted texts."""
+
 import json
 import re
 from dataclasses import replace
@@ -31,13 +33,13 @@ def headings(text: str) -> list[str]:
 @pytest.mark.parametrize("left_out", BLOCKS)
 def test_build_context_omits_each_block(view, left_out):
     whole = build_context(view).text
-    kept = [block for block in BLOCKS if block != left_out]
-    text = build_context(view, blocks=kept).text
+    remaining = [block for block in BLOCKS if block != left_out]
+    text = build_context(view, blocks=remaining).text
     for block, heading in HEADINGS.items():
         assert text.count(f"{heading}\n") == int(block != left_out)
-    # Nothing but the block and its columns changes.
-    parts, others = (set(one.split(SEPARATOR)) for one in (whole, text))
-    changed = {part.splitlines()[0] for part in parts ^ others}
+    # Only the block and its columns change.
+    parts, other_parts = (set(context.split(SEPARATOR)) for context in (whole, text))
+    changed = {part.splitlines()[0] for part in parts ^ other_parts}
     assert HEADINGS[left_out] in changed <= {HEADINGS[left_out], "## Map sizes"}
 
 
@@ -57,7 +59,7 @@ HOSTILE = {
 
 
 def with_texts(view: StageView, text: str) -> StageView:
-    """The view with a text in all places that a model fills."""
+    """Return the view with `text` in every field that a model writes."""
     cases = tuple(
         FailedCase(group="3", failure="hole", time=1, instance=(text,), completion=text)
         for _ in range(3)
@@ -73,17 +75,17 @@ def with_texts(view: StageView, text: str) -> StageView:
 def test_hostile_texts_open_no_context_block(view, name):
     attack = HOSTILE[name]
     text = build_context(with_texts(view, attack)).text
-    calm = build_context(with_texts(view, "calm")).text
-    assert headings(text) == headings(calm)
+    harmless = build_context(with_texts(view, "calm")).text
+    assert headings(text) == headings(harmless)
     for heading in HEADINGS.values():
-        assert text.count(heading) == calm.count(heading)
+        assert text.count(heading) == harmless.count(heading)
     # The lines are equal except for quoted strings.
-    lines, expected = text.splitlines(), calm.splitlines()
+    lines, expected = text.splitlines(), harmless.splitlines()
     assert len(lines) == len(expected)
-    string = r'"(?:[^"\\]|\\.)*"'
-    for line, other in zip(lines, expected, strict=True):
-        assert re.sub(string, '""', line) == re.sub(string, '""', other)
-    assert not set("".join(re.findall(string, text))) & set("<>`")
+    quoted = r'"(?:[^"\\]|\\.)*"'
+    for line, expected_line in zip(lines, expected, strict=True):
+        assert re.sub(quoted, '""', line) == re.sub(quoted, '""', expected_line)
+    assert not set("".join(re.findall(quoted, text))) & set("<>`")
     text.encode("ascii")
     assert len(text) < 15_000
 
@@ -94,12 +96,12 @@ def test_quote_is_one_line_of_lossless_json(text, limit):
     assert len(quoted.splitlines()) == 1
     assert quoted.isascii()
     assert not set(quoted) & set("#<>`")
-    shown = json.loads(quoted)
+    parsed = json.loads(quoted)
     if len(text) <= limit:
-        assert shown == text
+        assert parsed == text
     else:
         note = f"[{len(text) - limit} characters cut]"
-        assert shown == f"{text[:limit]} {note}"
+        assert parsed == f"{text[:limit]} {note}"
         assert json.loads(quote(text, limit, end=True)) == f"{note} {text[-limit:]}"
 
 
@@ -116,7 +118,7 @@ def test_no_chat_token_survives_a_quote(token):
 
 def test_build_context_contains_all_numbers(view):
     text = build_context(replace(view, stages_left=2)).text
-    # The intervals were worked out from Wilson's formula by hand.
+    # The intervals were computed by hand from Wilson's formula.
     assert "| 3x3 | 0.5 | 0.2 | 0.25 | 60% | 82% [69, 90] | 98% | 2% | hole (10%) | 70% |" in text
     assert "| 70% | 0.11 | 12% | data_ratio 0.45 to 0.5, hole_ratio 0.25 to 0.2 |" in text
     assert "| 4x4 | 0.3 | 0.1 | 0.5 | ? | 50% [37, 63] | ? | ? | goal not reached (48%) |" in text

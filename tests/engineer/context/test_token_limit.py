@@ -1,3 +1,5 @@
+"""Contexts are cut in a fixed order until they fit the token limit."""
+
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
@@ -13,7 +15,7 @@ from engineer.evidence import GroupEvidence, Tally
 
 @pytest.fixture
 def full_view(view: StageView) -> StageView:
-    """A view in which there is something of everything that can be cut."""
+    """Return a view with every part that can be cut."""
     cases = tuple(
         FailedCase(group="4", failure="hole", time=n, completion=f"RIGHT {n}") for n in range(6)
     )
@@ -33,8 +35,8 @@ def full_view(view: StageView) -> StageView:
 Step = tuple[str | None, StageView, tuple[BlockName, ...]]
 
 
-def smaller_and_smaller(view: StageView, blocks: tuple[BlockName, ...]) -> Iterator[Step]:
-    """What is cut one after the other, made by telling less instead of by a budget."""
+def cut_step_by_step(view: StageView, blocks: tuple[BlockName, ...]) -> Iterator[Step]:
+    """Yield the views and blocks of successive cuts, made without a budget."""
     yield None, view, blocks
 
     def with_evidence(**changes: object) -> StageView:
@@ -70,12 +72,12 @@ def smaller_and_smaller(view: StageView, blocks: tuple[BlockName, ...]) -> Itera
     yield "why the last answer was refused", view, blocks
 
 
-def stages_of_cutting(
+def expected_texts(
     view: StageView, blocks: tuple[BlockName, ...], style: ContextStyle
 ) -> list[tuple[str, tuple[str, ...]]]:
-    """All texts that a budget may lead to, longest first, and the names of what they lack."""
+    """Return all texts that a budget can give, longest first, with the names of their cuts."""
     texts: list[tuple[str, tuple[str, ...]]] = []
-    for name, less, shown in smaller_and_smaller(view, blocks):
+    for name, less, shown in cut_step_by_step(view, blocks):
         text = build_context(less, blocks=shown, style=style).text
         if not texts:
             texts.append((text, ()))
@@ -85,11 +87,11 @@ def stages_of_cutting(
     return texts
 
 
-def words_of(text: str) -> int:
+def count_words(text: str) -> int:
     return len(text.split())
 
 
-COUNTERS: list[Callable[[str], int]] = [len, estimate_tokens, words_of]
+COUNTERS: list[Callable[[str], int]] = [len, estimate_tokens, count_words]
 
 
 @pytest.mark.parametrize("count_tokens", COUNTERS)
@@ -98,9 +100,9 @@ COUNTERS: list[Callable[[str], int]] = [len, estimate_tokens, words_of]
 @given(data=st.data())
 def test_cut_returns_longest_fitting_text(full_view, style, count_tokens, data):
     blocks = tuple(data.draw(st.lists(st.sampled_from(BLOCKS), unique=True)))
-    texts = stages_of_cutting(full_view, blocks, style)
-    least, most = (count_tokens(texts[place][0]) for place in (-1, 0))
-    max_tokens = data.draw(st.integers(least, most + 10))
+    texts = expected_texts(full_view, blocks, style)
+    min_tokens, max_length = (count_tokens(texts[index][0]) for index in (-1, 0))
+    max_tokens = data.draw(st.integers(min_tokens, max_length + 10))
     context = build_context(
         full_view, blocks=blocks, style=style, max_tokens=max_tokens, count_tokens=count_tokens
     )
@@ -112,8 +114,8 @@ def test_cut_returns_longest_fitting_text(full_view, style, count_tokens, data):
 @pytest.mark.parametrize("style", STYLES)
 @pytest.mark.parametrize("count_tokens", COUNTERS)
 def test_cut_rejects_too_small_budget(full_view, style, count_tokens):
-    least = count_tokens(stages_of_cutting(full_view, BLOCKS, style)[-1][0])
-    for max_tokens in (0, 1, least - 1):
-        message = rf"max_tokens: got {max_tokens}, .* alone need {least}$"
+    min_tokens = count_tokens(expected_texts(full_view, BLOCKS, style)[-1][0])
+    for max_tokens in (0, 1, min_tokens - 1):
+        message = rf"max_tokens: got {max_tokens}, .* alone need {min_tokens}$"
         with pytest.raises(ContextTooLongError, match=message):
             build_context(full_view, style=style, max_tokens=max_tokens, count_tokens=count_tokens)

@@ -12,9 +12,9 @@ Reply = tuple[int, dict[str, str], bytes] | Callable[[Any], None]
 
 
 class Server:
-    """Plays its replies in turn, the last one for ever, and keeps the requests.
+    """Send the replies in turn, repeating the last one, and record the requests.
 
-    Names of headers are kept in lower case.
+    Header names are recorded in lower case.
     """
 
     def __init__(self, *replies: Reply) -> None:
@@ -50,7 +50,7 @@ class Server:
         threading.Thread(target=self.http.serve_forever, args=(0.01,), daemon=True).start()
 
     @property
-    def asked(self) -> list[dict[str, Any]]:
+    def bodies(self) -> list[dict[str, Any]]:
         """The bodies of the requests."""
         return [body for _, body in self.requests]
 
@@ -66,11 +66,11 @@ def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Server]]:
     servers: list[Server] = []
 
     def hang(handler: Any) -> None:
-        """A reply that doesn't come for as long as the server runs."""
+        """Send no reply while the server runs."""
         servers[-1].stopped.wait(20)
 
     def start(*replies: Reply | str) -> Server:
-        """A server; the reply `hang` stands for none within the test's time."""
+        """Start a server; the reply `hang` never arrives."""
         server = Server(*(hang if reply == "hang" else reply for reply in replies))
         servers.append(server)
         return server
@@ -80,12 +80,12 @@ def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Server]]:
         server.close()
 
 
-def completion(text: object, **more: object) -> Reply:
-    """A chat completion."""
-    body = {"choices": [{"message": {"role": "assistant", "content": text}}], **more}
+def completion(text: object, **fields: object) -> Reply:
+    """Return a chat completion."""
+    body = {"choices": [{"message": {"role": "assistant", "content": text}}], **fields}
     return 200, {"Content-Type": "application/json"}, json.dumps(body).encode()
 
 
-def said(status: int, body: str = "busy", **headers: str) -> Reply:
-    """Any response."""
+def response(status: int, body: str = "busy", **headers: str) -> Reply:
+    """Return a response with any status and body."""
     return status, headers, body.encode()

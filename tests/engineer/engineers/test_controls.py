@@ -1,3 +1,5 @@
+"""Shuffled and simulated engineers see other evidence than the true one."""
+
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -19,7 +21,7 @@ from engineer.lake import Bounds, lake_domain
 from tests.engineer.builders import Spy, readable_view, tally, task_of
 
 
-def shown_by_shuffling(task: Task) -> Task:
+def shuffle_task(task: Task) -> Task:
     spy = Spy()
     assert ShuffledEngineer(spy).propose(task).tokens == 3
     [shown] = spy.seen
@@ -31,37 +33,41 @@ def shown_by_shuffling(task: Task) -> Task:
 def test_shuffle_is_a_derangement_of_evidence(sizes, seed):
     bounds = Bounds(sizes=tuple(range(3, 3 + sizes)))
     view = readable_view(np.random.default_rng(seed), lake_domain(bounds))
-    # Counts tell which group the evidence was of.
+    # The counts identify the group of the evidence.
     validation = {group: tally(0, count=10 + int(group)) for group in (*bounds.groups, "99")}
     evidence = view.evidence.model_copy(update={"validation": validation})
-    taken_back = {group: tally(0, count=100 + int(group)) for group in bounds.groups}
-    view = replace(view, evidence=evidence, taken_back=taken_back)
-    shown = shown_by_shuffling(task_of(view, seed)).view
-    came_from = {
+    rolled_back = {group: tally(0, count=100 + int(group)) for group in bounds.groups}
+    view = replace(view, evidence=evidence, taken_back=rolled_back)
+    shown = shuffle_task(task_of(view, seed)).view
+    origins = {
         group: str(answers.count - 10) for group, answers in shown.evidence.validation.items()
     }
-    assert sorted(came_from.values()) == sorted(validation)
-    assert all(group != origin for group, origin in came_from.items())
+    assert sorted(origins.values()) == sorted(validation)
+    assert all(group != origin for group, origin in origins.items())
 
-    def checked(now: Mapping[str, object], then: Mapping[str, object]) -> None:
-        assert dict(now) == {g: then[origin] for g, origin in came_from.items() if origin in then}
+    def require_permuted(
+        shown_values: Mapping[str, object], true_values: Mapping[str, object]
+    ) -> None:
+        assert dict(shown_values) == {
+            g: true_values[origin] for g, origin in origins.items() if origin in true_values
+        }
 
-    checked(shown.taken_back, taken_back)
-    checked(shown.evidence.environment, evidence.environment)
+    require_permuted(shown.taken_back, rolled_back)
+    require_permuted(shown.evidence.environment, evidence.environment)
     assert (shown.evidence.training is None) == (evidence.training is None)
     if shown.evidence.training and evidence.training:
-        checked(shown.evidence.training.learnability, evidence.training.learnability)
+        require_permuted(shown.evidence.training.learnability, evidence.training.learnability)
     assert shown.evidence.failed_cases == ()  # a case shows its group
-    for now, then in zip(shown.history, view.history, strict=True):
-        checked(now.valid_before, then.valid_before)
-        checked(now.valid_after, then.valid_after)
-        checked(now.failures_before, then.failures_before)
-        assert now.configuration == then.configuration
+    for shown_values, true_values in zip(shown.history, view.history, strict=True):
+        require_permuted(shown_values.valid_before, true_values.valid_before)
+        require_permuted(shown_values.valid_after, true_values.valid_after)
+        require_permuted(shown_values.failures_before, true_values.failures_before)
+        assert shown_values.configuration == true_values.configuration
     assert (shown.current, shown.domain) == (view.current, view.domain)
 
 
 def test_shuffled_prompt_shows_permuted_evidence(view):
-    task = shown_by_shuffling(replace(task_of(view, seed=1), rebuild=build_context))
+    task = shuffle_task(replace(task_of(view, seed=1), rebuild=build_context))
     assert task.context == build_context(task.view)
     assert "41 of 50 valid" in task.context.text
     assert "3x3: 41 of 50 valid" not in task.context.text
@@ -78,8 +84,8 @@ def test_simulated_run_replaces_only_the_evidence(sizes, seed):
     counts = [tally.count for tally in view.evidence.validation.values() if tally.count]
     assert set(shown.evidence.validation) == set(view.domain.space.groups)
     if counts:
-        answered = {tally.count for tally in shown.evidence.validation.values()}
-        assert min(counts) <= min(answered) <= max(answered) <= max(counts)
+        shown_counts = {tally.count for tally in shown.evidence.validation.values()}
+        assert min(counts) <= min(shown_counts) <= max(shown_counts) <= max(counts)
     assert (shown.evidence.training is None) == (view.evidence.training is None)
     assert bool(shown.valid_before) == bool(view.valid_before)
     assert [past.configuration for past in shown.history] == [
@@ -87,8 +93,8 @@ def test_simulated_run_replaces_only_the_evidence(sizes, seed):
     ]
     assert [past.stage for past in shown.history] == [past.stage for past in view.history]
     assert not any(past.summary for past in shown.history)
-    kept = ("domain", "current", "trained", "designed_from", "notice", "refusal")
-    assert all(getattr(shown, field) == getattr(view, field) for field in kept)
+    unchanged = ("domain", "current", "trained", "designed_from", "notice", "refusal")
+    assert all(getattr(shown, field) == getattr(view, field) for field in unchanged)
     assert shown.evidence.stage == view.evidence.stage
     assert shown.evidence.environment == view.evidence.environment
 
@@ -96,17 +102,18 @@ def test_simulated_run_replaces_only_the_evidence(sizes, seed):
 def test_simulated_run_contains_no_true_evidence(view):
     """The shown evidence does not depend on the true rates."""
     blocks = ("failure_breakdown", "training_details", "history")
-    other = view.evidence.model_copy(
+    changed_evidence = view.evidence.model_copy(
         update={
             "validation": {
-                group: tally(0, count=one.count) for group, one in view.evidence.validation.items()
+                group: tally(0, count=tallied.count)
+                for group, tallied in view.evidence.validation.items()
             }
         }
     )
     fallen = {group: tally(0, count=50) for group in view.evidence.validation}
     told = replace(view, valid_before=dict.fromkeys(fallen, 0.9))
-    others = (told, replace(told, evidence=other, taken_back=fallen))
-    shown = [read_out(simulate_evidence(one, seed=3), blocks) for one in others]
+    others = (told, replace(told, evidence=changed_evidence, taken_back=fallen))
+    shown = [read_out(simulate_evidence(tallied, seed=3), blocks) for tallied in others]
     assert shown[0] == shown[1]
     assert shown[0] != read_out(view, blocks)
     assert read_out(simulate_evidence(view, seed=4), blocks) != shown[0]

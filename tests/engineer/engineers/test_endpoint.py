@@ -20,18 +20,18 @@ from engineer import (
 )
 from engineer.engineers.endpoint import MAX_BYTES, ChatClient, EndpointEngineer
 from engineer.space import answer_schema, answer_text
-from tests.engineer.engineers.conftest import Server, completion, said
+from tests.engineer.engineers.conftest import Server, completion, response
 
 KEY = "sk-very-secret-0123456789"
 LOCAL = "http://127.0.0.1:1/v1"
 
 
 @pytest.fixture(autouse=True)
-def waits(monkeypatch) -> list[float]:
-    """The waits between requests, which take no time."""
-    waits: list[float] = []
-    monkeypatch.setattr(time, "sleep", waits.append)
-    return waits
+def sleeps(monkeypatch) -> list[float]:
+    """Record sleeps instead of sleeping."""
+    sleeps: list[float] = []
+    monkeypatch.setattr(time, "sleep", sleeps.append)
+    return sleeps
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def ask(server: Server | str, **options: Any) -> GeneratedText:
     return client.complete("the prompt", max_tokens=300)
 
 
-def failure(server: Server | str, match: str, **options: Any) -> EngineerError:
+def ask_and_fail(server: Server | str, match: str, **options: Any) -> EngineerError:
     with pytest.raises(EngineerError, match=match) as caught:
         ask(server, **options)
     return caught.value
@@ -72,11 +72,11 @@ def test_ask_follows_the_protocol(serve, with_key):
 def test_prompt_can_be_continued_as_text(serve, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     reply = {"choices": [{"text": "b c"}], "usage": {"completion_tokens": 2}}
-    server = serve(said(200, json.dumps(reply)))
+    server = serve(response(200, json.dumps(reply)))
     client = ChatClient(server.url, "some-model")
     assert client.complete("a", max_tokens=2, chat=False) == GeneratedText("b c", 2)
     assert server.paths == ["/v1/completions"]
-    assert server.asked == [{"model": "some-model", "prompt": "a", "max_tokens": 2}]
+    assert server.bodies == [{"model": "some-model", "prompt": "a", "max_tokens": 2}]
     assert KEY not in server.requests[0][0]["authorization"]
 
 
@@ -84,35 +84,35 @@ def hang_up(handler: Any) -> None:
     handler.connection.shutdown(socket.SHUT_RDWR)
 
 
-@pytest.mark.parametrize("trouble", [said(429), said(500), said(503), hang_up])
-def test_ask_retries_busy_server(serve, waits, trouble):
+@pytest.mark.parametrize("trouble", [response(429), response(500), response(503), hang_up])
+def test_ask_retries_busy_server(serve, sleeps, trouble):
     server = serve(trouble, trouble, completion("fine"))
     assert ask(server).text == "fine"
     assert len(server.requests) == 3
-    assert 0 < waits[0] < waits[1] <= 2
+    assert 0 < sleeps[0] < sleeps[1] <= 2
 
 
 @pytest.mark.parametrize(
     ("reply", "requests", "message"),
     [
-        (said(500, "<h1>oops</h1>"), 3, "HTTP 500$"),
-        (said(401, '{"error": {"message": "no such key"}}'), 1, "HTTP 401: no such key$"),
-        (said(404, ""), 1, "HTTP 404$"),
-        (said(307, "", Location="http://127.0.0.1:1/"), 1, "HTTP 307$"),
-        (said(200, "<html><body>Log in</body></html>"), 1, "not JSON$"),
-        (said(200, '{"choices": [{"message": {"cont'), 1, "not JSON"),
-        (said(200, "[" * 50_000), 1, "not JSON"),
-        (said(200, "\xff\xfe\x00"), 1, "not JSON"),
-        (said(200, '{"choices": []}'), 1, "no completion with text"),
-        (said(200, "[1]"), 1, "no completion with text"),
+        (response(500, "<h1>oops</h1>"), 3, "HTTP 500$"),
+        (response(401, '{"error": {"message": "no such key"}}'), 1, "HTTP 401: no such key$"),
+        (response(404, ""), 1, "HTTP 404$"),
+        (response(307, "", Location="http://127.0.0.1:1/"), 1, "HTTP 307$"),
+        (response(200, "<html><body>Log in</body></html>"), 1, "not JSON$"),
+        (response(200, '{"choices": [{"message": {"cont'), 1, "not JSON"),
+        (response(200, "[" * 50_000), 1, "not JSON"),
+        (response(200, "\xff\xfe\x00"), 1, "not JSON"),
+        (response(200, '{"choices": []}'), 1, "no completion with text"),
+        (response(200, "[1]"), 1, "no completion with text"),
         (completion([{"type": "text"}]), 1, "no completion with text"),
-        (said(200, "x" * 3_000_000), 1, f"more than {MAX_BYTES} bytes"),
-        (said(500, "x" * 3_000_000), 1, f"more than {MAX_BYTES} bytes"),
+        (response(200, "x" * 3_000_000), 1, f"more than {MAX_BYTES} bytes"),
+        (response(500, "x" * 3_000_000), 1, f"more than {MAX_BYTES} bytes"),
     ],
 )
 def test_ask_rejects_response_without_answer(serve, reply, requests, message):
     server = serve(reply)
-    error = failure(server, f"^model some-model at 127.0.0.1.*{message}")
+    error = ask_and_fail(server, f"^model some-model at 127.0.0.1.*{message}")
     assert len(server.requests) == requests
     assert len(str(error)) < 600
 
@@ -120,11 +120,11 @@ def test_ask_rejects_response_without_answer(serve, reply, requests, message):
 def test_ask_returns_empty_answer_after_only_thinking(serve):
     choice = {"message": {"content": None, "reasoning": "hm"}, "finish_reason": "length"}
     reply = {"choices": [choice], "usage": {"completion_tokens": 300}}
-    assert ask(serve(said(200, json.dumps(reply)))) == GeneratedText("", 300, "hm", True)
+    assert ask(serve(response(200, json.dumps(reply)))) == GeneratedText("", 300, "hm", True)
 
 
 def drip(handler: Any) -> None:
-    """A server that never finishes what it says."""
+    """Send a response that never ends."""
     handler.wfile.write(b"HTTP/1.1 200 OK\r\n\r\n")
     for _ in range(400):
         handler.wfile.write(b" ")
@@ -138,9 +138,9 @@ def test_ask_times_out_on_slow_server(serve, reply):
     server = serve(reply)
     server.http.dripped = server.stopped
     start = time.monotonic()
-    error = failure(server, r"no answer within 0\.3 s", timeout=0.3, retries=1)
+    error = ask_and_fail(server, r"no answer within 0\.3 s", timeout=0.3, retries=1)
     assert 0.6 <= time.monotonic() - start < 15
-    assert error.spent.engineer_tokens == 300  # the model may have generated all of them
+    assert error.spent.engineer_tokens == 300  # the model may have generated them all
 
 
 def test_unreachable_address_hides_secrets(monkeypatch):
@@ -148,7 +148,7 @@ def test_unreachable_address_hides_secrets(monkeypatch):
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         url = f"http://user:password@127.0.0.1:{unused.getsockname()[1]}/v1?token=abc"
-        error = failure(url, "ConnectError", retries=0)
+        error = ask_and_fail(url, "ConnectError", retries=0)
     assert error.spent.engineer_tokens == 0
     for secret in ("password", "abc"):
         assert secret not in str(error)
@@ -158,18 +158,18 @@ def test_unreachable_address_hides_secrets(monkeypatch):
 @pytest.mark.parametrize("value", ["", "   ", "two\nlines", "schlüssel"])
 def test_unusable_key_error_names_its_variable(monkeypatch, value):
     monkeypatch.setenv("LAKE_KEY", value)
-    failure(LOCAL, "environment variable LAKE_KEY", api_key_env="LAKE_KEY")
+    ask_and_fail(LOCAL, "environment variable LAKE_KEY", api_key_env="LAKE_KEY")
 
 
-def said_raw(answer: str) -> Callable[[Any], None]:
-    """A server that does not speak HTTP: it says a text and hangs up."""
+def raw_response(answer: str) -> Callable[[Any], None]:
+    """Return a reply that sends plain text and closes the connection."""
 
-    def say(handler: Any) -> None:
+    def send(handler: Any) -> None:
         handler.wfile.write(answer.encode())
         handler.wfile.flush()
         handler.connection.shutdown(socket.SHUT_WR)
 
-    return say
+    return send
 
 
 ERROR = json.dumps({"error": {"message": f"{'x' * 85} key {KEY} is wrong {KEY[:9]}***{KEY[-7:]}"}})
@@ -178,19 +178,19 @@ ERROR = json.dumps({"error": {"message": f"{'x' * 85} key {KEY} is wrong {KEY[:9
 @pytest.mark.parametrize(
     "reply",
     [
-        said(401, ERROR),
-        said(500, ERROR),
-        said(401, ERROR.replace("sk-", r"\u0073k-")),
-        said(401, ERROR.encode("utf-16").decode("latin-1")),
-        said(200, f"your key {KEY} is wrong"),
-        said_raw(f"Bearer {KEY}\r\n\r\n"),
-        said_raw(f"HTTP/1.1 200 OK\r\nno header {KEY}\r\n\r\n"),
+        response(401, ERROR),
+        response(500, ERROR),
+        response(401, ERROR.replace("sk-", r"\u0073k-")),
+        response(401, ERROR.encode("utf-16").decode("latin-1")),
+        response(200, f"your key {KEY} is wrong"),
+        raw_response(f"Bearer {KEY}\r\n\r\n"),
+        raw_response(f"HTTP/1.1 200 OK\r\nno header {KEY}\r\n\r\n"),
     ],
 )
 def test_errors_hide_a_key_that_the_server_echoes(serve, with_key, reply):
-    error = failure(serve(reply), "model some-model", retries=0, **with_key)
-    parts = [KEY[at : at + 6] for at in range(len(KEY) - 5)]
-    assert [one for one in parts if one in str(error)] == []
+    error = ask_and_fail(serve(reply), "model some-model", retries=0, **with_key)
+    parts = [KEY[i : i + 6] for i in range(len(KEY) - 5)]
+    assert [part for part in parts if part in str(error)] == []
 
 
 def test_ask_removes_key_from_answer(serve, with_key):
@@ -201,14 +201,14 @@ def test_ask_removes_key_from_answer(serve, with_key):
 
 def test_redirect_does_not_forward_the_key(serve, with_key):
     thief = serve(completion("mine"))
-    server = serve(said(307, "", Location=f"{thief.url}/chat/completions"))
-    failure(server, "HTTP 307", **with_key)
+    server = serve(response(307, "", Location=f"{thief.url}/chat/completions"))
+    ask_and_fail(server, "HTTP 307", **with_key)
     assert thief.requests == []
 
 
 @pytest.mark.parametrize(("usage", "counted"), [({"completion_tokens": 4096}, 4096), (None, 300)])
 def test_ask_counts_tokens_of_empty_answers(serve, usage, counted):
-    error = failure(serve(completion(None, usage=usage)), "no completion with text")
+    error = ask_and_fail(serve(completion(None, usage=usage)), "no completion with text")
     assert error.spent.engineer_tokens == counted
 
 
@@ -226,7 +226,7 @@ def test_endpoint_request_has_a_schema(serve, task, bounds, current):
     assert (proposal.text, proposal.tokens) == (answer_text(current), 77)
     assert proposal.seconds > 0
     assert engineer.name == "some-model"
-    [body] = server.asked
+    [body] = server.bodies
     assert body["messages"] == [{"role": "user", "content": "the context"}]
     assert (body["model"], body["temperature"]) == ("some-model", 0.3)
     assert body["response_format"]["json_schema"]["schema"] == answer_schema(bounds)
@@ -237,9 +237,9 @@ def test_reasoning_endpoint_recovers_from_mistakes(serve, view, current):
     tool = [{"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}]
 
     def choice(text: str | None, finish: str = "stop", **message: object) -> Any:
-        said_by_it = {"message": {"content": text, **message}, "finish_reason": finish}
-        reply = {"choices": [said_by_it], "usage": {"completion_tokens": 10}}
-        return said(200, json.dumps(reply))
+        message_choice = {"message": {"content": text, **message}, "finish_reason": finish}
+        reply = {"choices": [message_choice], "usage": {"completion_tokens": 10}}
+        return response(200, json.dumps(reply))
 
     server = serve(
         choice("So I harden it.", reasoning_content=thought),
@@ -252,13 +252,13 @@ def test_reasoning_endpoint_recovers_from_mistakes(serve, view, current):
     engineer = EndpointEngineer(ChatClient(server.url, "m"), reasoning_tokens=700)
     design = run_design(engineer, view, DesignSettings())
     assert (design.kind, design.spent.engineer_tokens) == ("unchanged", 60)
-    assert [one.kind for one in design.attempts] == ["rejected", "rejected", "unchanged"]
-    apart = f"<think>\n{thought}\n</think>\n\n"
-    reasonings = [f"{apart}So I harden it.", apart, f"<think>\n{thought}"]
-    assert [one.reasoning for one in design.attempts] == reasonings
-    assert [body["max_tokens"] for body in server.asked] == [700, 4096] * 3
+    assert [attempt.kind for attempt in design.attempts] == ["rejected", "rejected", "unchanged"]
+    thinking_block = f"<think>\n{thought}\n</think>\n\n"
+    reasonings = [f"{thinking_block}So I harden it.", thinking_block, f"<think>\n{thought}"]
+    assert [attempt.reasoning for attempt in design.attempts] == reasonings
+    assert [body["max_tokens"] for body in server.bodies] == [700, 4096] * 3
     for free, constrained, reasoning in zip(
-        server.asked[::2], server.asked[1::2], reasonings, strict=True
+        server.bodies[::2], server.bodies[1::2], reasonings, strict=True
     ):
         assert "response_format" not in free
         assert constrained["messages"][:1] == free["messages"]
@@ -271,7 +271,7 @@ def test_endpoint_request_has_extra_fields(serve, task):
     engineer = EndpointEngineer(ChatClient(server.url, "m"), request={"top_k": 3})
     engineer.propose(task)
     engineer.write("sum up", seed=1)
-    assert [body["top_k"] for body in server.asked] == [3, 3]
+    assert [body["top_k"] for body in server.bodies] == [3, 3]
 
 
 def test_endpoint_request_for_notes_has_no_schema(serve, task):
@@ -279,6 +279,6 @@ def test_endpoint_request_for_notes_has_no_schema(serve, task):
     engineer = EndpointEngineer(ChatClient(server.url, "m"), max_tokens=300, note_tokens=40)
     assert engineer.propose(replace(task, form="n3 [-+=]")).text == "n3 = = ="
     assert engineer.write("sum up", seed=1).text == "n3 = = ="
-    assert [body["max_tokens"] for body in server.asked] == [300, 40]
-    for body in server.asked:
+    assert [body["max_tokens"] for body in server.bodies] == [300, 40]
+    for body in server.bodies:
         assert not {"response_format", "structured_outputs", "guided_regex"} & set(body)

@@ -1,3 +1,5 @@
+"""Scripted engineers: worked examples, and properties on random evidence."""
+
 import math
 from collections import Counter
 from dataclasses import replace
@@ -46,15 +48,15 @@ from tests.engineer.builders import (
 NAMES = (*SCRIPTED, *(f"{control}:{name}" for control in CONTROLS for name in SCRIPTED))
 
 
-def shares(engineer: Engineer, view: StageView) -> list[float]:
-    """The proposed shares of an engineer that keeps the other knobs."""
+def proposed_shares(engineer: Engineer, view: StageView) -> list[float]:
+    """Return the proposed shares, and check that the other knobs are unchanged."""
     new = proposed(engineer, view)
     for knob in ("hole_ratio", "wait_ratio"):
         assert column(new, knob) == column(view.current, knob)
     return column(new, "data_ratio")
 
 
-# One worked example each
+# Worked examples
 
 
 @pytest.mark.parametrize(
@@ -83,9 +85,9 @@ def test_easy_to_hard_follows_its_schedule(stage, rows):
         ((0, 0, 1), 0.05, [0.05, 0.05, 0.9]),
         ((0, 0, 1), 0.2, [0.2, 0.2, 0.6]),
         ((0, 0, 1), 0.0, [0, 0, 1]),
-        # Floors that don't fit are as high as they can be for all.
+        # Minimum shares that don't fit are reduced equally.
         ((0, 0, 1), 0.9, [0.3, 0.3, 0.4]),
-        # Without a positive weight the shares in force stay.
+        # Without a positive weight, the current shares remain.
         ((0, 0, 0), 0.05, [0.5, 0.3, 0.2]),
     ],
 )
@@ -102,7 +104,7 @@ def test_learnability_uses_training_measurements():
     )
 
 
-# The bandit, by hand and against a plain loop
+# The bandit against a plain loop
 
 
 RATES = st.dictionaries(st.sampled_from(BOUNDS.groups), st.floats(0, 1))
@@ -131,42 +133,44 @@ def bandit_views(draw) -> StageView:
 
 
 def reward_of(view: StageView, stage: int, group: str) -> float | None:
-    """Mean absolute advantage, spelt out: valid rollouts have (1-p)/s and the others p/s."""
+    """Return the mean absolute advantage: (1-p)/s for valid rollouts and p/s for invalid ones."""
     answers, details = view.evidence.validation.get(group), view.evidence.training
     if stage < len(view.history):
-        known = view.history[stage]
-        rates = [r[group] for r in (known.valid_before, known.valid_after) if group in r]
+        past_stage = view.history[stage]
+        rates = [r[group] for r in (past_stage.valid_before, past_stage.valid_after) if group in r]
         if not rates:
             return None
-        p = sum(rates) / len(rates)
+        rate = sum(rates) / len(rates)
     elif details and group in details.learnability:
-        p = (1 - math.sqrt(max(0.0, 1 - 4 * details.learnability[group]))) / 2
+        rate = (1 - math.sqrt(max(0.0, 1 - 4 * details.learnability[group]))) / 2
     elif answers:
-        p = answers.valid / answers.count
+        rate = answers.valid / answers.count
     else:
         return None
-    s = math.sqrt(p * (1 - p))
-    return p * (1 - p) / s + (1 - p) * p / s if s > 1e-12 else 0.0
+    deviation = math.sqrt(rate * (1 - rate))
+    return (
+        rate * (1 - rate) / deviation + (1 - rate) * rate / deviation if deviation > 1e-12 else 0.0
+    )
 
 
 @settings(max_examples=100)
 @given(view=bandit_views(), alpha=st.floats(0.05, 1), tau=st.floats(0.05, 2))
 def test_sec_matches_a_loop_over_stages(view, alpha, tau):
-    q = {"3": 0.0, "4": 0.0, "5": 0.0}
+    values = {"3": 0.0, "4": 0.0, "5": 0.0}
     for stage in range(len(view.history) + 1):
-        for group in q:
+        for group in values:
             reward = reward_of(view, stage, group)
             if reward is not None:
-                q[group] = (1 - alpha) * q[group] + alpha * reward
+                values[group] = (1 - alpha) * values[group] + alpha * reward
     engineer = SecBanditEngineer(alpha, tau)
-    assert engineer.values(view) == pytest.approx(q, abs=1e-6)
-    most = max(q.values())
-    weights = [math.exp((value - most) / tau) for value in q.values()]
-    for share, weight in zip(shares(engineer, view), weights, strict=True):
+    assert engineer.values(view) == pytest.approx(values, abs=1e-6)
+    largest = max(values.values())
+    weights = [math.exp((value - largest) / tau) for value in values.values()]
+    for share, weight in zip(proposed_shares(engineer, view), weights, strict=True):
         assert abs(20 * share - 20 * weight / sum(weights)) < 1 + 1e-3
 
 
-# Random ones
+# Random engineers
 
 
 def test_random_engineer_is_uniform_over_the_grid():
@@ -175,25 +179,25 @@ def test_random_engineer_is_uniform_over_the_grid():
     holes = Counter(value for draw in draws for value in column(draw, "hole_ratio"))
     waits = Counter(value for draw in draws for value in column(draw, "wait_ratio"))
     assert (len(holes), len(waits)) == (11, 21)
-    # Of 6000 values 545 and 286 of each are expected, five standard deviations are allowed.
+    # The expected counts are 545 and 286 of 6000; allow five standard deviations.
     assert all(abs(n - 6000 / 11) < 5 * math.sqrt(6000 / 11) for n in holes.values())
     assert all(abs(n - 6000 / 21) < 5 * math.sqrt(6000 / 21) for n in waits.values())
-    # Of a uniform point of the triangle, each share is below x with probability 1 - (1-x)^2.
+    # For a uniform point of the simplex, a share is below x with probability 1 - (1-x)^2.
     for group in range(3):
         below = sum(column(draw, "data_ratio")[group] < 0.125 for draw in draws)
         assert abs(below / 2000 - (1 - 0.875**2)) < 5 * math.sqrt(0.25 / 2000)
 
 
 def test_random_redraws_and_fixed_random_does_not():
-    view, other = view_of({"3": 50}), view_of({"3": 0, "5": 100}, stage=4)
+    view, later_view = view_of({"3": 50}), view_of({"3": 0, "5": 100}, stage=4)
     fixed = RandomEngineer(seed=3)
-    assert proposed(fixed, view, 0) == proposed(fixed, other, 1)
+    assert proposed(fixed, view, 0) == proposed(fixed, later_view, 1)
     assert proposed(fixed, view) != proposed(RandomEngineer(seed=4), view)
     assert proposed(RandomEngineer(), view, 0) != proposed(RandomEngineer(), view, 1)
-    assert proposed(RandomEngineer(), view, 0) == proposed(RandomEngineer(), other, 0)
+    assert proposed(RandomEngineer(), view, 0) == proposed(RandomEngineer(), later_view, 0)
 
 
-# All of them, on any evidence
+# All engineers on random evidence
 
 
 @st.composite
@@ -201,11 +205,11 @@ def spaces(draw) -> Bounds:
     sizes = draw(st.lists(st.integers(3, 8), min_size=1, max_size=5, unique=True))
     step = draw(st.sampled_from([0.01, 0.05, 0.1, 0.25]))
     units = round(1 / step)
-    most = draw(st.integers(0, units // len(sizes)))
+    max_units = draw(st.integers(0, units // len(sizes)))
     return Bounds(
         sizes=tuple(sizes),
         step=step,
-        min_share=round(step * draw(st.sampled_from([0, most])), 2),
+        min_share=round(step * draw(st.sampled_from([0, max_units])), 2),
         max_hole_ratio=round(step * draw(st.integers(0, units // 2)), 2),
         max_wait_ratio=round(step * draw(st.integers(0, units)), 2),
     )
@@ -247,6 +251,3 @@ def test_scripted_engineers_support_other_environments(name):
     kind = "accepted" if record.diff else "unchanged"
     assert (record.kind, record.engineer) == (kind, name)
     assert record.spent.engineer_tokens == 0
-
-
-# The catalogue

@@ -1,3 +1,5 @@
+"""The lake's configurations, bounds and domain."""
+
 import pytest
 import yaml
 from hypothesis import given, settings
@@ -30,7 +32,7 @@ def test_non_ratio_knob_is_rejected_by_name(knob, value):
         ({"3": KNOBS | {"data_ratio": 0.5}, 3: KNOBS | {"data_ratio": 0.5}}, "size 3 .*more than"),
     ],
 )
-def test_study_rejects_inconsistent_configurations(sizes, message):
+def test_lake_configuration_rejects_inconsistent_sizes(sizes, message):
     with pytest.raises(ValidationError, match=message):
         LakeConfiguration(sizes=sizes)
 
@@ -48,10 +50,10 @@ def test_configuration_is_frozen_and_round_trips(current):
 
 
 def test_configuration_values_are_in_size_order(bounds, current):
-    turned = LakeConfiguration(sizes=dict(reversed(current.sizes.items())))
-    assert list(turned.values()) == ["3", "4", "5"]
-    assert turned.values()["4"] == {"data_ratio": 0.3, "hole_ratio": 0.1, "wait_ratio": 0.5}
-    assert bounds.make(turned.values()) == current
+    reversed_sizes = LakeConfiguration(sizes=dict(reversed(current.sizes.items())))
+    assert list(reversed_sizes.values()) == ["3", "4", "5"]
+    assert reversed_sizes.values()["4"] == {"data_ratio": 0.3, "hole_ratio": 0.1, "wait_ratio": 0.5}
+    assert bounds.make(reversed_sizes.values()) == current
     assert Bounds(sizes=(10, 3, 4)).groups == ("3", "4", "10")
 
 
@@ -92,21 +94,23 @@ def test_lake_terms_match_verifier_and_statistics(domain):
 )
 def test_lake_domain_repairs_infeasible_kinds(size, holes, waits, num_agents):
     domain = lake_domain(Bounds(sizes=(size,)), num_agents)
-    asked = {"data_ratio": 1.0, "hole_ratio": holes / 20, "wait_ratio": waits / 20}
+    requested = {"data_ratio": 1.0, "hole_ratio": holes / 20, "wait_ratio": waits / 20}
 
-    def enough(hole_ratio: float, wait_ratio: float) -> bool:
+    def is_feasible(hole_ratio: float, wait_ratio: float) -> bool:
         if infeasibility(size, hole_ratio, num_agents) is not None:
             return False
         rate = acceptance(size, hole_ratio, wait_ratio, num_agents)
         return rate is None or rate >= 1e-3
 
-    # Every point of the grid with no more holes, the best one first.
+    # All grid points with at most the requested holes.
     grid = [(h / 20, w / 20) for h in range(holes, -1, -1) for w in range(21)]
-    good = [point for point in grid if enough(*point)]
-    best = min(good, key=lambda p: (-p[0], round(abs(p[1] - waits / 20), 9), p[1]), default=None)
+    feasible = [point for point in grid if is_feasible(*point)]
+    best = min(
+        feasible, key=lambda p: (-p[0], round(abs(p[1] - waits / 20), 9), p[1]), default=None
+    )
     if best is None:
         with pytest.raises(InfeasibleError):
-            domain.nearest(str(size), asked)
+            domain.nearest(str(size), requested)
     else:
-        found = domain.nearest(str(size), asked)
-        assert (found["hole_ratio"], found["wait_ratio"]) == best
+        nearest = domain.nearest(str(size), requested)
+        assert (nearest["hole_ratio"], nearest["wait_ratio"]) == best

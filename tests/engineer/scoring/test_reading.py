@@ -1,4 +1,4 @@
-"""Readers of all facts, of all but one, and of none get the expected scores."""
+"""Reading scores of engineers that read all facts, all but one, or none."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -24,22 +24,24 @@ NATS_PER_WRONG_EDIT = 3.0
 
 
 def parse(context: str, domain: Domain) -> Readout:
-    """Read a compact context back from its words."""
+    """Parse a compact context."""
     first, *rows, title, end = context.split("\n")
     assert (title, end) == ("edits", "")
     groups = {}
     for group, row in zip(domain.space.groups, rows, strict=True):
-        _, valid, one, two, trend, learn, *knobs = row.split(" ")
+        _, valid, failure_1, failure_2, trend, learnability, *knobs = row.split(" ")
         levels = [int(re.sub(r"\D", "", word)) for word in knobs[::2]]
         signs = [SIGNS[word] for word in knobs[1::2]]
-        known = dict(zip(domain.space.knobs, signs, strict=True))
+        last_edit = dict(zip(domain.space.knobs, signs, strict=True))
         groups[group] = GroupReadout(
             valid=None if valid == "?" else int(valid.removeprefix("valid")),
-            failures=None if one == "?" else tuple(w for w in (one, two) if w != "none"),
+            failures=None
+            if failure_1 == "?"
+            else tuple(w for w in (failure_1, failure_2) if w != "none"),
             trend=SIGNS[trend],
-            learnability=None if learn == "?" else int(learn.removeprefix("learn")),
+            learnability=None if learnability == "?" else int(learnability.removeprefix("learn")),
             levels=dict(zip(domain.space.knobs, levels, strict=True)),
-            last_edit=None if None in signs else {k: int(v or 0) for k, v in known.items()},
+            last_edit=None if None in signs else {k: int(v or 0) for k, v in last_edit.items()},
         )
     state = first.split(" ")[1]
     return Readout(None if state == "?" else state, "refused" in first, groups)  # type: ignore[arg-type]
@@ -57,10 +59,10 @@ BLANK = {
 
 @dataclass(frozen=True)
 class Follower:
-    """Answers by the rule, after making itself blind to some facts."""
+    """Engineer that answers by the rule but ignores some facts."""
 
     blind: tuple[str, ...] = ()
-    garble: Callable[[str], str] = str
+    transform: Callable[[str], str] = str
 
     def _answer(self, context: str) -> str:
         readout = parse(context, LAKE)
@@ -69,7 +71,7 @@ class Follower:
         return edits_text(teacher_edits(replace(readout, groups=groups), LAKE), LAKE)
 
     def answers(self, contexts: Sequence[str]) -> list[str]:
-        return [self.garble(self._answer(context)) for context in contexts]
+        return [self.transform(self._answer(context)) for context in contexts]
 
     def answer_costs(self, contexts: Sequence[str], answers: Sequence[str]) -> list[float]:
         wrong = (
@@ -80,7 +82,7 @@ class Follower:
 
 
 class Silent(Follower):
-    """Never edits anything."""
+    """Engineer that never edits."""
 
     def _answer(self, context: str) -> str:
         return "\n".join(f"{LAKE.symbol(group)} = = =" for group in LAKE.space.groups)
@@ -89,41 +91,43 @@ class Silent(Follower):
 CONTEXTS = make_reading_set(LAKE, 60, seed=1)
 
 
-def flips(reading: ReadingReport) -> dict[str, float | None]:
-    return {one.fact: one.flip_rate for one in reading.facts}
+def flip_rates(reading: ReadingReport) -> dict[str, float | None]:
+    return {fact.fact: fact.flip_rate for fact in reading.facts}
 
 
 def test_rule_reads_every_fact():
     reading = measure_reading(CONTEXTS, Follower())
-    assert set(flips(reading).values()) == {1.0}
+    assert set(flip_rates(reading).values()) == {1.0}
     assert (reading.right, reading.well_formed) == (1.0, 1.0)
     assert reading.answer_cost == pytest.approx(0.1)
-    assert all(one.rule_changes > 0 and one.gap > 2 * one.gap_error > 0 for one in reading.facts)
+    assert all(
+        fact.rule_changes > 0 and fact.gap > 2 * fact.gap_error > 0 for fact in reading.facts
+    )
     assert reading.sentence().startswith("It reads: for every fact at least ")
     record = reading.model_dump(mode="json")
     assert record["nats"] == reading.answer_cost
     assert record["facts"][0].keys() == {"fact", "gap", "gap_error", "turned", "flips"}
     assert ReadingReport.model_validate(record) == reading
-    gaps = [one.gap for one in reading.facts]
+    gaps = [fact.gap for fact in reading.facts]
     assert f" {min(gaps):.1f} to {max(gaps):.1f} nats less probable." in reading.sentence()
 
 
 @pytest.mark.parametrize("fact", FACTS)
 def test_reading_detects_an_ignored_fact(fact):
     reading = measure_reading(CONTEXTS, Follower(blind=(fact,)))
-    assert flips(reading)[fact] == 0.0
-    (own,) = [one for one in reading.facts if one.fact == fact]
-    assert (own.gap, own.gap_error) == (0.0, 0.0)
+    assert flip_rates(reading)[fact] == 0.0
+    (score,) = [fact_score for fact_score in reading.facts if fact_score.fact == fact]
+    assert (score.gap, score.gap_error) == (0.0, 0.0)
     assert fact in reading.unread
-    followed, lacking = reading.sentence().split(", but not ")
-    assert f"{fact} (0.0%)" in lacking
-    assert fact not in followed
+    read_part, ignored_part = reading.sentence().split(", but not ")
+    assert f"{fact} (0.0%)" in ignored_part
+    assert fact not in read_part
     assert reading.right < 1.0
 
 
 def test_reading_without_edits_is_zero():
     reading = measure_reading(CONTEXTS, Silent())
-    assert set(flips(reading).values()) == {0.0}
+    assert set(flip_rates(reading).values()) == {0.0}
     assert reading.right == reading.unedited > 0.3
     assert reading.unread == FACTS
     assert reading.sentence().startswith("It doesn't read: ")

@@ -1,3 +1,5 @@
+"""Synthetic design examples, and readouts with one fact changed."""
+
 import re
 from collections import Counter
 from dataclasses import replace
@@ -23,17 +25,17 @@ LAKE = roomy()
 DOMAINS = [LAKE, roomy(Bounds(sizes=(4, 10), min_share=0.1, edit_steps=2)), words.DOMAIN, ADDITION]
 
 
-def readouts(domain=LAKE, count: int = 400, seed: int = 0, **options) -> list[Readout]:
+def draw_readouts(domain=LAKE, count: int = 400, seed: int = 0, **options) -> list[Readout]:
     rng = np.random.default_rng(seed)
-    found: list[Readout] = []
-    while len(found) < count:
-        found += synthetic_readouts(rng, domain, **options)
-    return found
+    drawn: list[Readout] = []
+    while len(drawn) < count:
+        drawn += synthetic_readouts(rng, domain, **options)
+    return drawn
 
 
 @pytest.mark.parametrize("domain", DOMAINS, ids=lambda domain: domain.name)
 def test_examples_pair_contexts_with_rule_edits(domain):
-    for readout in readouts(domain, 100):
+    for readout in draw_readouts(domain, 100):
         example = design_example(readout, domain)
         assert example.context == symbols_text(readout, domain)
         assert read_edits(example.answer, domain) == teacher_edits(readout, domain)
@@ -42,23 +44,23 @@ def test_examples_pair_contexts_with_rule_edits(domain):
 
 @pytest.mark.parametrize("fact", FACTS)
 def test_swap_replaces_one_fact_per_group(fact):
-    one, other = readouts(count=30)[3], readouts(count=30, seed=1)[7]
-    changed = replace_fact(one, other, fact)
-    assert (changed.state, changed.refused) == (one.state, one.refused)
-    assert list(changed.groups) == list(one.groups)
+    original, donor = draw_readouts(count=30)[3], draw_readouts(count=30, seed=1)[7]
+    changed = replace_fact(original, donor, fact)
+    assert (changed.state, changed.refused) == (original.state, original.refused)
+    assert list(changed.groups) == list(original.groups)
     for group, row in changed.groups.items():
-        assert getattr(row, fact) == getattr(other.groups[group], fact)
-        back = replace(row, **{fact: getattr(one.groups[group], fact)})
-        assert back == one.groups[group]
+        assert getattr(row, fact) == getattr(donor.groups[group], fact)
+        restored = replace(row, **{fact: getattr(original.groups[group], fact)})
+        assert restored == original.groups[group]
 
 
 @pytest.mark.parametrize("domain", DOMAINS, ids=lambda domain: domain.name)
 def test_contrast_changes_one_fact_and_the_answer(domain):
     rng = np.random.default_rng(2)
-    known = readouts(domain, 200)
+    candidates = draw_readouts(domain, 200)
     facts: Counter[str] = Counter()
-    for readout in known:
-        changed = make_contrasting_readout(rng, readout, known, domain)
+    for readout in candidates:
+        changed = make_contrasting_readout(rng, readout, candidates, domain)
         if changed is None:
             continue
         assert (changed.state, changed.refused) == (readout.state, readout.refused)
@@ -70,10 +72,10 @@ def test_contrast_changes_one_fact_and_the_answer(domain):
         }
         assert len(different) == 1
         facts += Counter(different)
-        before, after = (design_example(one, domain) for one in (readout, changed))
+        before, after = (design_example(version, domain) for version in (readout, changed))
         assert before.context != after.context
         assert before.answer != after.answer
-    assert facts.total() > 0.8 * len(known)
+    assert facts.total() > 0.8 * len(candidates)
     # Failures decide between knobs, if they point to any and there are several.
     decide = domain.causes and len(domain.space.difficulty_knobs) > 1
     assert set(facts) == set(FACTS) - (set() if decide else {"failures"})

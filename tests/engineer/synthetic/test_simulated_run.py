@@ -1,3 +1,5 @@
+"""Simulated runs: their stages, counts and rollbacks."""
+
 import math
 from itertools import pairwise
 
@@ -28,23 +30,23 @@ def domain(request: pytest.FixtureRequest) -> Domain:
     return ENVIRONMENTS[request.param]
 
 
-def runs(domain: Domain, count: int = 40, stages: int = 6, seed: int = 0):
+def simulate_runs(domain: Domain, count: int = 40, stages: int = 6, seed: int = 0):
     rng = np.random.default_rng(seed)
     return [simulated_run(rng, domain, stages) for _ in range(count)]
 
 
-def rates(validation: dict[str, GroupEvidence]) -> dict[str, float]:
-    return {group: one.valid / one.count for group, one in validation.items()}
+def valid_rates(validation: dict[str, GroupEvidence]) -> dict[str, float]:
+    return {group: tally.valid / tally.count for group, tally in validation.items()}
 
 
 def test_simulated_stages_continue_each_other(domain):
-    for views in runs(domain):
+    for views in simulate_runs(domain):
         assert [view.evidence.stage for view in views] == list(range(1, len(views) + 1))
         assert views[0].designed_from is None
         assert views[0].history == ()
         for before, after in pairwise(views):
             assert after.designed_from == before.current
-            assert after.valid_before == rates(before.evidence.validation)
+            assert after.valid_before == valid_rates(before.evidence.validation)
             assert tuple(after.history[:-1]) == tuple(before.history)
             past = after.history[-1]
             assert past.stage == before.evidence.stage
@@ -58,48 +60,48 @@ def test_simulated_stages_continue_each_other(domain):
 
 
 def test_simulated_run_accepts_every_configuration(domain):
-    for views in runs(domain):
+    for views in simulate_runs(domain):
         for view in views:
-            for one in (view.current, view.trained, view.designed_from):
-                if one is not None:
-                    assert domain.space.violation(one) is None
-                    assert domain.space.grid_violation(one) is None
+            for configuration in (view.current, view.trained, view.designed_from):
+                if configuration is not None:
+                    assert domain.space.violation(configuration) is None
+                    assert domain.space.grid_violation(configuration) is None
 
 
 def test_simulated_counts_add_up_to_the_request(domain):
     rng = np.random.default_rng(1)
-    seen = set()
+    seen_counts = set()
     for _ in range(60):
         for view in simulated_run(rng, domain, 3, counts=(20, 23)):
-            counts = {one.count for one in view.evidence.validation.values()}
+            counts = {tally.count for tally in view.evidence.validation.values()}
             assert tuple(view.evidence.validation) == domain.space.groups
             assert len(counts) == 1
-            seen |= counts
-            for one in view.evidence.validation.values():
-                assert one.valid + sum(one.failures.values()) == one.count
-                assert set(one.failures) <= {term.key for term in domain.failures}
-                assert set(one.scores) == {term.key for term in domain.scores}
+            seen_counts |= counts
+            for tally in view.evidence.validation.values():
+                assert tally.valid + sum(tally.failures.values()) == tally.count
+                assert set(tally.failures) <= {term.key for term in domain.failures}
+                assert set(tally.scores) == {term.key for term in domain.scores}
             assert view.evidence.training is not None
             assert tuple(view.evidence.training.learnability) == domain.space.groups
-    assert seen == {20, 21, 22, 23}
+    assert seen_counts == {20, 21, 22, 23}
 
 
 def test_simulated_fall_rolls_back_and_is_reported(domain):
-    fallen = stood = 0
-    for views in runs(domain, count=120):
+    rolled_back_runs = standing = 0
+    for views in simulate_runs(domain, count=120):
         for view in views:
-            now = rates(view.evidence.validation)
-            count = sum(one.count for one in view.evidence.validation.values())
-            was = math.fsum(view.valid_before.values()) / len(now)
-            is_now = math.fsum(now.values()) / len(now)
-            pooled = (was + is_now) / 2
+            rates = valid_rates(view.evidence.validation)
+            count = sum(tally.count for tally in view.evidence.validation.values())
+            mean_before = math.fsum(view.valid_before.values()) / len(rates)
+            mean_now = math.fsum(rates.values()) / len(rates)
+            pooled = (mean_before + mean_now) / 2
             error = math.sqrt(max(2 * pooled * (1 - pooled), 1 / count) / count)
-            assert bool(view.notice) == (was - is_now > 1.96 * error)
+            assert bool(view.notice) == (mean_before - mean_now > 1.96 * error)
             if view.notice:
-                fallen += 1
+                rolled_back_runs += 1
                 assert view.current == (view.designed_from or view.trained)
             else:
-                stood += 1
+                standing += 1
                 assert view.current == view.trained
-    assert fallen > 10
-    assert stood > 100
+    assert rolled_back_runs > 10
+    assert standing > 100

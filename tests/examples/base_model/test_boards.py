@@ -1,4 +1,4 @@
-"""Held-out boards come from their cells, and plans use none of them."""
+"""Held-out boards have their cells' kinds, and training plans exclude them."""
 
 import re
 from collections import Counter
@@ -14,7 +14,7 @@ STEPS = {"UP": (-1, 0), "DOWN": (1, 0), "LEFT": (0, -1), "RIGHT": (0, 1), "WAIT"
 
 
 def check_plan(prompt: str, answer: str) -> None:
-    """Walk a plan on the board of its prompt."""
+    """Check that a plan solves the board of its prompt."""
     rows = [line.split() for line in prompt.split("\n") if re.fullmatch(r"\S( \S)+", line)]
     tasks = re.findall(r"Agent (\d): \((\d+), (\d+)\) to \((\d+), (\d+)\)", prompt)
     plans = re.findall(r"Agent (\d): ([A-Z ]+)", answer)
@@ -35,9 +35,9 @@ def check_plan(prompt: str, answer: str) -> None:
     longest = max(map(len, paths))
     paths = [path + path[-1:] * (longest - len(path)) for path in paths]
     for before, after in zip(range(longest - 1), range(1, longest), strict=True):
-        one, other = ((path[before], path[after]) for path in paths)
-        assert one[1] != other[1]
-        assert one != other[::-1]
+        first, second = ((path[before], path[after]) for path in paths)
+        assert first[1] != second[1]
+        assert first != second[::-1]
 
 
 def test_draw_plans_gives_distinct_boards_with_valid_plans(plans, tiny):

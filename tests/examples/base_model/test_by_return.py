@@ -16,11 +16,11 @@ LEARNERS = draw_learners(Prior(), DOMAIN, 3, STAGES, (9,))
 KEEP, HARDER = ("\n".join(f"n{size} = {sign} {sign}" for size in (4, 6)) for sign in "=+")
 
 
-def final_of(name: str) -> np.ndarray:
+def final_rates(name: str) -> np.ndarray:
     return 100 * play(lambda run: scripted_engineer(name, run), LEARNERS, DOMAIN).final
 
 
-class _Scripted:
+class _ScriptedPolicy:
     """A policy and sampler whose answers are bytes: keep, harder, harder, nonsense."""
 
     def encode_prompt(self, text: str) -> list[int]:
@@ -39,26 +39,26 @@ class _Scripted:
 
 def test_play_on_without_answers_follows_the_rule():
     final, contexts = play_on([[]] * 3, LEARNERS, DOMAIN)
-    np.testing.assert_array_equal(final, final_of("rule"))
+    np.testing.assert_array_equal(final, final_rates("rule"))
     assert all(context.startswith("stage first\nn4 ") for context in contexts)
 
 
 def test_play_on_replays_answers_then_asks_the_rule():
-    kept, contexts = play_on([[KEEP] * DESIGNS] * 3, LEARNERS, DOMAIN)
-    np.testing.assert_array_equal(kept, final_of("fixed"))
+    unchanged_rates, contexts = play_on([[KEEP] * DESIGNS] * 3, LEARNERS, DOMAIN)
+    np.testing.assert_array_equal(unchanged_rates, final_rates("fixed"))
     assert contexts == [""] * 3
     final, contexts = play_on([[KEEP], [HARDER, HARDER], []], LEARNERS, DOMAIN)
-    assert final[2] == final_of("rule")[2]
-    assert (final[:2] != final_of("rule")[:2]).all()
+    assert final[2] == final_rates("rule")[2]
+    assert (final[:2] != final_rates("rule")[:2]).all()
     assert "stage next" in contexts[0] or "stage rolled" in contexts[0]
 
 
 def test_roll_out_rewards_each_design_by_its_own_run():
-    policy = _Scripted()
+    policy = _ScriptedPolicy()
     run = SimpleNamespace(
         policy=policy,
         config=SimpleNamespace(engineer=SimpleNamespace(max_tokens=24)),
-        seed=lambda *place: 0,
+        seed=lambda *stream: 0,
     )
     prompts, designs, rewards = roll_out(
         run, policy, LEARNERS, DOMAIN, n=4, temperature=1.0, update=0
@@ -68,12 +68,12 @@ def test_roll_out_rewards_each_design_by_its_own_run():
     assert rewards.shape == (DESIGNS * 3, 4)
     for stage in range(DESIGNS):
         for i in range(3):
-            own = select_learners(LEARNERS, [i, i])
+            learner = select_learners(LEARNERS, [i, i])
             texts = [[*[KEEP] * stage, answer] for answer in (KEEP, HARDER)]
-            expected, _ = play_on(texts, own, DOMAIN)
+            expected, _ = play_on(texts, learner, DOMAIN)
             row = rewards[3 * stage + i]
             np.testing.assert_allclose(row, expected[[0, 1, 1, 0]], rtol=1e-6)
-    np.testing.assert_allclose(rewards[-3:, 0], final_of("fixed"), rtol=1e-6)
+    np.testing.assert_allclose(rewards[-3:, 0], final_rates("fixed"), rtol=1e-6)
 
 
 def test_command_rejects_unknown_key(tmp_path, capsys: pytest.CaptureFixture[str]):

@@ -30,17 +30,17 @@ def swaps():
     return draw_swaps(np.random.default_rng(1), SETTINGS, 12)
 
 
-def rows_of(context: str) -> list[list[str]]:
+def split_rows(context: str) -> list[list[str]]:
     return [line.split() for line in context.split("\n")[1:-2]]
 
 
 def test_designs_answer_has_the_sizes_of_its_context(examples):
     sizes, counts = Counter(), Counter()
-    for one in examples:
-        names = [row[0] for row in rows_of(one.context)]
+    for example in examples:
+        names = [row[0] for row in split_rows(example.context)]
         assert names == sorted(names)
-        assert [line.split()[0] for line in one.answer.split("\n")] == names
-        assert re.fullmatch(r"(n\d+( [-=+]){3}\n?)+", one.answer)
+        assert [line.split()[0] for line in example.answer.split("\n")] == names
+        assert re.fullmatch(r"(n\d+( [-=+]){3}\n?)+", example.answer)
         sizes.update(names)
         counts[len(names)] += 1
     assert set(sizes) == {f"n{size}" for size in SETTINGS.sizes}
@@ -50,12 +50,12 @@ def test_designs_answer_has_the_sizes_of_its_context(examples):
 def test_swap_changes_one_fact_and_the_rule_answer(swaps):
     assert Counter(pair.fact for pair in swaps) == dict.fromkeys(COLUMNS, 12)
     for pair in swaps:
-        plain, swapped = rows_of(pair.plain.context), rows_of(pair.swapped.context)
+        plain, swapped = split_rows(pair.plain.context), split_rows(pair.swapped.context)
         assert pair.plain.context.split("\n")[0] == pair.swapped.context.split("\n")[0]
         changed = {
-            place
-            for one, other in zip(plain, swapped, strict=True)
-            for place, words in enumerate(zip(one, other, strict=True))
+            column
+            for plain_row, swapped_row in zip(plain, swapped, strict=True)
+            for column, words in enumerate(zip(plain_row, swapped_row, strict=True))
             if words[0] != words[1]
         }
         assert changed

@@ -10,12 +10,12 @@ from training.policy.policy import make_policy, open_policy
 from training.schema import Model, Prompt
 
 SETTINGS = Designs(sizes=(3, 4, 5), groups=(1, 3), count=100)
-EACH = 8
+PAIRS_PER_FACT = 8
 
 
 @pytest.fixture(scope="module")
 def pairs():
-    return draw_swaps(np.random.default_rng(0), SETTINGS, EACH)
+    return draw_swaps(np.random.default_rng(0), SETTINGS, PAIRS_PER_FACT)
 
 
 @pytest.fixture(scope="module")
@@ -32,14 +32,14 @@ def reading(opened, pairs):
     return ReadingTest(opened[0], pairs)
 
 
-def writes(reading: ReadingTest, monkeypatch, change) -> None:
-    """Let the model write what `change` makes of the sides' true tokens, (2 N, L) each."""
+def replace_predictions(reading: ReadingTest, monkeypatch, change) -> None:
+    """Replace the model's predictions by `change` of the true tokens, (2 N, L)."""
     truth = np.asarray(reading._sequences.input_ids)
     monkeypatch.setattr(reading, "_predict_tokens", lambda params: change(truth.copy()))
 
 
 def test_rule_has_full_agreement_and_flips(reading, monkeypatch):
-    writes(reading, monkeypatch, lambda truth: truth)
+    replace_predictions(reading, monkeypatch, lambda truth: truth)
     edits_right, flips = reading.scores(None)
     assert edits_right == 1.0
     assert set(flips.values()) == {1.0}
@@ -48,27 +48,34 @@ def test_rule_has_full_agreement_and_flips(reading, monkeypatch):
 
 def test_blind_reader_flips_no_edit(reading, monkeypatch, pairs):
     count = len(pairs)
-    writes(reading, monkeypatch, lambda truth: np.concatenate([truth[:count], truth[:count]]))
+    replace_predictions(
+        reading, monkeypatch, lambda truth: np.concatenate([truth[:count], truth[:count]])
+    )
     edits_right, flips = reading.scores(None)
     assert set(flips.values()) == {0.0}
-    # All edits of one side are right, and those of the other that the swap left alone.
+    # Correct are all edits of the plain side, and those of the swapped side that are unchanged.
     signs = [[side.answer.split() for side in (pair.plain, pair.swapped)] for pair in pairs]
-    right = [a == b for one, other in signs for a, b in zip(one, other, strict=True) if a in "-=+"]
+    right = [
+        a == b
+        for plain, swapped in signs
+        for a, b in zip(plain, swapped, strict=True)
+        if a in "-=+"
+    ]
     assert edits_right == pytest.approx((len(right) + sum(right)) / (2 * len(right)))
 
 
 def test_wrong_flip_counts_as_flip_but_not_as_correct(reading, monkeypatch, opened, pairs):
     sign = {
-        one: opened[0].tokenizer.encode(f" {one}", add_special_tokens=False)[0] for one in "-=+"
+        text: opened[0].tokenizer.encode(f" {text}", add_special_tokens=False)[0] for text in "-=+"
     }
-    turned = {sign["-"]: sign["="], sign["="]: sign["+"], sign["+"]: sign["-"]}
+    wrong_sign = {sign["-"]: sign["="], sign["="]: sign["+"], sign["+"]: sign["-"]}
 
     def change(truth):
         for row in truth:
-            row[:] = [turned.get(token, token) for token in row.tolist()]
+            row[:] = [wrong_sign.get(token, token) for token in row.tolist()]
         return truth
 
-    writes(reading, monkeypatch, change)
+    replace_predictions(reading, monkeypatch, change)
     edits_right, flips = reading.scores(None)
     assert edits_right == 0.0
     assert set(flips.values()) == {1.0}
@@ -80,13 +87,13 @@ def test_greedy_decoding_takes_most_probable_token(reading, opened):
     from flax import nnx
 
     policy, params = opened
-    written = reading._predict_tokens(params)
+    predicted = reading._predict_tokens(params)
     sequences = reading._sequences
-    assert written.shape == sequences.input_ids.shape
+    assert predicted.shape == sequences.input_ids.shape
     model = nnx.merge(policy.graphdef, params)
-    for row in (0, len(written) - 1):
-        one = jax.tree.map(lambda leaf, row=row: leaf[row : row + 1], sequences)
-        logits = model.logits(model(one.input_ids, one.positions, one.mask))
+    for row in (0, len(predicted) - 1):
+        sequence = jax.tree.map(lambda leaf, row=row: leaf[row : row + 1], sequences)
+        logits = model.logits(model(sequence.input_ids, sequence.positions, sequence.mask))
         best = np.asarray(jnp.argmax(logits, axis=-1))[0]
-        length = int(one.mask.sum())
-        np.testing.assert_array_equal(written[row, 1:length], best[: length - 1])
+        length = int(sequence.mask.sum())
+        np.testing.assert_array_equal(predicted[row, 1:length], best[: length - 1])

@@ -18,7 +18,7 @@ from training.policy.policy import open_policy
 from training.schema import Model, Prompt
 
 
-def lines_of(file: Path) -> list[dict[str, float]]:
+def read_lines(file: Path) -> list[dict[str, float]]:
     return [json.loads(line) for line in file.read_text().splitlines()]
 
 
@@ -30,7 +30,9 @@ def test_train_resumes_identically(tiny: Recipe, tmp_path: Path, monkeypatch: py
     assert loop.train(tiny, stopped, stop_after=20) is None
     assert not (stopped / "model").exists()
     assert loop.train(tiny, stopped) == stopped / "model"
-    expected, actual = (load_file(one / "model/model.safetensors") for one in (whole, stopped))
+    expected, actual = (
+        load_file(folder / "model/model.safetensors") for folder in (whole, stopped)
+    )
     assert expected.keys() == actual.keys()
     for name, leaf in expected.items():
         assert leaf.dtype == "bfloat16"
@@ -38,13 +40,13 @@ def test_train_resumes_identically(tiny: Recipe, tmp_path: Path, monkeypatch: py
     for name in ("metrics.jsonl", "evaluations.jsonl", "model/tokenizer.json"):
         assert (whole / name).read_text() == (stopped / name).read_text(), name
 
-    lines = lines_of(whole / "metrics.jsonl")
+    lines = read_lines(whole / "metrics.jsonl")
     assert [line["step"] for line in lines] == [10, 20, 30, 40]
     assert lines[-1]["plan_loss"] < lines[0]["plan_loss"]
     assert lines[-1]["design_loss"] < lines[0]["design_loss"]
     assert lines[-1]["learning_rate"] == pytest.approx(5e-4)
-    evaluations = lines_of(whole / "evaluations.jsonl")
-    assert [one["step"] for one in evaluations] == [40, 40]  # before and after rounding
+    evaluations = read_lines(whole / "evaluations.jsonl")
+    assert [folder["step"] for folder in evaluations] == [40, 40]  # before and after rounding
     assert len(evaluations[-1]["valid"]) == 8
     prompt = Prompt(max_tokens=48, max_steps=32)
     policy, _ = open_policy(

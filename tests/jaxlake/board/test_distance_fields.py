@@ -1,4 +1,4 @@
-"""Distances of single agents."""
+"""Distances to a goal against breadth-first search."""
 
 import random
 

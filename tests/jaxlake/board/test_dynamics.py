@@ -1,4 +1,4 @@
-"""The rules of one simultaneous step."""
+"""The rules of one simultaneous step of all agents."""
 
 import itertools
 import random
@@ -14,14 +14,14 @@ from jaxlake import Action
 from jaxlake.board.dynamics import action_mask, open_moves, step_batch
 
 
-def _step(grid, actions, *, max_size=5, max_agents=5):
+def _step_grid(grid, actions, *, max_size=5, max_agents=5):
     instance = jaxlake.parse_grid(grid, max_size=max_size, max_agents=max_agents)
     padded = np.zeros(max_agents, np.int8)
     padded[: len(actions)] = actions
     return jax.tree.map(np.asarray, jax.jit(jaxlake.step)(instance, instance.starts, padded))
 
 
-def _flags(moved):
+def _agents_by_flag(moved):
     names = ("off_board", "hole", "vertex_conflict", "swapping_conflict")
     return {name: np.flatnonzero(getattr(moved, name)).tolist() for name in names}
 
@@ -32,30 +32,30 @@ NO_FLAGS = {"off_board": [], "hole": [], "vertex_conflict": [], "swapping_confli
 @pytest.mark.parametrize("max_size", [2, 5])
 @pytest.mark.parametrize("action", [Action.RIGHT, Action.UP, -1, 5, 127, -128])
 def test_unknown_actions_are_off_board(action, max_size):
-    moved = _step(["G S", "F F"], [action], max_size=max_size)
-    assert _flags(moved) == NO_FLAGS | {"off_board": [0]}
+    moved = _step_grid(["G S", "F F"], [action], max_size=max_size)
+    assert _agents_by_flag(moved) == NO_FLAGS | {"off_board": [0]}
     assert moved.positions[0].tolist() == [0, 1]
 
 
 def test_joint_actions_match_a_plain_walk():
     rng = random.Random(3)
-    every = np.array(list(itertools.product(range(5), repeat=3)), np.int8)
+    joint_actions = np.array(list(itertools.product(range(5), repeat=3)), np.int8)
     steps = jax.jit(jax.vmap(jaxlake.step, (None, None, 0)))
-    seen = set()
+    seen_failures = set()
     for _ in range(40):
         grid = oracles.random_grid(rng, rng.randint(3, 4), rng.uniform(0, 0.4), agents=3)
         instance = jaxlake.parse_grid(grid, max_size=5, max_agents=3)
-        moved = jax.tree.map(np.asarray, steps(instance, instance.starts, every))
-        for i, actions in enumerate(every.tolist()):
-            flags = _flags(jax.tree.map(lambda leaf, i=i: leaf[i], moved))
-            broken = [(name, agents[0]) for name, agents in flags.items() if agents]
+        moved = jax.tree.map(np.asarray, steps(instance, instance.starts, joint_actions))
+        for i, actions in enumerate(joint_actions.tolist()):
+            flags = _agents_by_flag(jax.tree.map(lambda leaf, i=i: leaf[i], moved))
+            violations = [(name, agents[0]) for name, agents in flags.items() if agents]
             verdict = oracles.check(grid, [actions])
             if verdict.failure in (None, "goal_not_reached"):
-                assert broken == [], (grid, actions)
+                assert violations == [], (grid, actions)
             else:
-                assert broken[0] == (verdict.failure, verdict.agent), (grid, actions)
-                seen.add(verdict.failure)
-    assert seen == set(NO_FLAGS)
+                assert violations[0] == (verdict.failure, verdict.agent), (grid, actions)
+                seen_failures.add(verdict.failure)
+    assert seen_failures == set(NO_FLAGS)
 
 
 def test_open_moves_is_the_action_mask_of_each_cell():
@@ -67,9 +67,11 @@ def test_open_moves_is_the_action_mask_of_each_cell():
     cells = np.indices((4, 4), np.int8).reshape(2, -1).T
     for grid in grids:
         board = jaxlake.parse_grid(grid, max_size=4)
-        wide = replace(board, agent_mask=np.ones(len(cells), bool))
+        board_with_agents = replace(board, agent_mask=np.ones(len(cells), bool))
         bits = np.asarray(open_moves(board)).reshape(-1)
-        assert np.array_equal((bits[:, None] >> np.arange(5)) & 1, action_mask(wide, cells))
+        assert np.array_equal(
+            (bits[:, None] >> np.arange(5)) & 1, action_mask(board_with_agents, cells)
+        )
 
 
 @pytest.mark.parametrize("agents", [1, 2, 4, 5])
@@ -89,17 +91,17 @@ def test_lookup_and_arithmetic_rules_agree(agents):
     actions = rng.integers(-1, 6, (B, agents)).astype(np.int8)
     stepped = jax.jit(jax.vmap(jaxlake.step))(board, positions, actions)
 
-    def look_up(row, column):
+    def is_hole(row, column):
         return board.holes[np.arange(B), row, column]
 
     rows, columns = (list(positions[:, :, axis].T) for axis in (0, 1))
     moving, mask = list(actions.T), list(board.agent_mask.T)
     side = side.astype(np.int8)
-    moved = step_batch(rows, columns, moving, side=side, mask=mask, is_hole=look_up)
+    moved = step_batch(rows, columns, moving, side=side, mask=mask, is_hole=is_hole)
     np.testing.assert_array_equal(stepped.positions[..., 0], np.stack(moved.rows, axis=-1))
     np.testing.assert_array_equal(stepped.positions[..., 1], np.stack(moved.columns, axis=-1))
     for name in NO_FLAGS:
-        theirs = np.stack(getattr(moved, name), axis=-1)
-        np.testing.assert_array_equal(getattr(stepped, name), theirs)
+        expected = np.stack(getattr(moved, name), axis=-1)
+        np.testing.assert_array_equal(getattr(stepped, name), expected)
     flags = np.stack([np.asarray(getattr(stepped, name)).any(axis=-1) for name in NO_FLAGS])
     assert flags.any(axis=1)[: 2 if agents == 1 else 4].all()

@@ -61,13 +61,13 @@ def test_stack_instances_padding_keeps_answers():
 
 
 def test_format_grid_rejects_batches_and_empty_boards():
-    one = jaxlake.parse_grid(["S G", "s g"])
+    board = jaxlake.parse_grid(["S G", "s g"])
     with pytest.raises(GridError, match="batch"):
-        jaxlake.format_grid(jaxlake.stack_instances([one, one]))
+        jaxlake.format_grid(jaxlake.stack_instances([board, board]))
     with pytest.raises(ValueError, match="empty"):
         jaxlake.stack_instances([])
     with pytest.raises(ValueError, match=r"number 1 must be one board, got a batch of \(2,\)"):
-        jaxlake.stack_instances([one, jaxlake.stack_instances([one, one])])
+        jaxlake.stack_instances([board, jaxlake.stack_instances([board, board])])
 
 
 def test_format_grid_rejects_starts_on_goals():

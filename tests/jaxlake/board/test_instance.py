@@ -16,15 +16,15 @@ BOARD = jaxlake.parse_grid(["S F g", "s H F", "F F G"], max_agents=3)
 
 
 def with_agent(starts: dict[int, tuple[int, int]], goals: dict[int, tuple[int, int]]) -> Instance:
-    """Put starts and goals of agents of `BOARD` elsewhere."""
-    moved = {name: np.array(getattr(BOARD, name)) for name in ("starts", "goals")}
-    for name, places in (("starts", starts), ("goals", goals)):
-        for agent, place in places.items():
-            moved[name][agent] = place
-    return replace(BOARD, **moved)
+    """Return `BOARD` with other starts and goals."""
+    changed = {name: np.array(getattr(BOARD, name)) for name in ("starts", "goals")}
+    for name, cells in (("starts", starts), ("goals", goals)):
+        for agent, cell in cells.items():
+            changed[name][agent] = cell
+    return replace(BOARD, **changed)
 
 
-WRONG = [
+INVALID_BOARDS = [
     (with_agent({0: (2, 2)}, {}), r"\(2, 2\) as start of agent 0 and as goal of agent 0"),
     (with_agent({1: (0, 0)}, {}), r"\(0, 0\) as start of agent 0 and as start of agent 1"),
     (with_agent({}, {1: (2, 2)}), r"\(2, 2\) as goal of agent 0 and as goal of agent 1"),
@@ -49,7 +49,7 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("board", "problem"), WRONG)
+@pytest.mark.parametrize(("board", "problem"), INVALID_BOARDS)
 def test_solve_rejects_invalid_boards(board: Instance, problem: str):
     with pytest.raises(ValueError, match=f"^instance: .*{problem}"):
         jaxlake.solve(board)
@@ -58,7 +58,7 @@ def test_solve_rejects_invalid_boards(board: Instance, problem: str):
         solve_batch(jax.tree.map(jax.numpy.asarray, batch))
 
 
-WRONG_TYPES = [
+INVALID_DTYPES = [
     ("holes", np.int32, "bool, got int32"),
     ("agent_mask", np.int8, "bool, got int8"),
     ("starts", np.float32, "an integer dtype, got float32"),
@@ -67,9 +67,9 @@ WRONG_TYPES = [
 ]
 
 
-@pytest.mark.parametrize(("name", "dtype", "problem"), WRONG_TYPES)
+@pytest.mark.parametrize(("name", "dtype", "problem"), INVALID_DTYPES)
 def test_jit_rejects_leaves_of_other_dtypes(name: str, dtype: type, problem: str):
-    """With holes of integers, ~1 is not 0: searches would walk through them."""
+    """With integer holes, ~1 is not 0, so searches would walk through holes."""
     board = replace(BOARD, **{name: np.asarray(getattr(BOARD, name), dtype)})
     batch = jax.tree.map(lambda leaf: np.asarray(leaf)[None], board)
     plan = np.zeros((4, 3), np.int8)
@@ -124,11 +124,17 @@ def test_solve_of_a_batch_names_vmap():
 @pytest.mark.slow
 def test_jit_returns_unknown_for_invalid_boards():
     """If an agent starts at its goal, the search would return a suboptimal plan as OPTIMAL."""
-    boards = [board for board, _ in WRONG] + [BOARD]
+    boards = [board for board, _ in INVALID_BOARDS] + [BOARD]
     solved = jax.device_get(jax.jit(jax.vmap(jaxlake.solve))(stack_instances(boards)))
-    assert solved.status.tolist() == [Status.UNKNOWN] * len(WRONG) + [Status.OPTIMAL]
-    nothing = jax.device_get(unknown_solution(64, 3))
-    for name, leaf in vars(nothing).items():
-        np.testing.assert_array_equal(getattr(solved, name)[:-1], [leaf] * len(WRONG), name)
-    alone = jax.device_get(jaxlake.solve(BOARD))
-    jax.tree.map(lambda leaf, own: np.testing.assert_array_equal(leaf[-1], own), solved, alone)
+    assert solved.status.tolist() == [Status.UNKNOWN] * len(INVALID_BOARDS) + [Status.OPTIMAL]
+    unknown = jax.device_get(unknown_solution(64, 3))
+    for name, leaf in vars(unknown).items():
+        np.testing.assert_array_equal(
+            getattr(solved, name)[:-1], [leaf] * len(INVALID_BOARDS), name
+        )
+    expected = jax.device_get(jaxlake.solve(BOARD))
+    jax.tree.map(
+        lambda leaf, expected_leaf: np.testing.assert_array_equal(leaf[-1], expected_leaf),
+        solved,
+        expected,
+    )

@@ -1,4 +1,4 @@
-"""Outcomes of plans against a plain-Python walk."""
+"""Outcomes of plans against a walk in plain Python."""
 
 import random
 from itertools import product
@@ -17,43 +17,47 @@ from jaxlake.environment import split_joint_action
 from tests.jaxlake.solver.boards import instances
 
 AGENTS, UNKNOWN = 4, (-3, 5, 99)
-"""Slots of the boards below, and numbers that name no action."""
+"""Slots of the boards below, and invalid action numbers."""
 
 
-def _walked(rng: random.Random, size: int, agents: int) -> tuple[GridBoard, list[list[int]]]:
-    """A board whose goals are where a random walk that keeps the rules leads, and that walk."""
+def _draw_board_and_plan(
+    rng: random.Random, size: int, agents: int
+) -> tuple[GridBoard, list[list[int]]]:
+    """Return a board whose goals are the ends of a random valid walk, and that walk."""
     while True:
         free = [(r, c) for r in range(size) for c in range(size) if rng.random() < 0.8]
         if len(free) < 2 * agents:
             continue
-        here = starts = rng.sample(free, agents)
+        cells = starts = rng.sample(free, agents)
         plan = []
         for _ in range(rng.choice([1, 4, 7, 8, 9, 12, 16, 17, 20])):
             actions = [rng.randrange(5) for _ in range(agents)]
             moves = [oracles.MOVES[action] for action in actions]
-            there = [(r + dr, c + dc) for (r, c), (dr, dc) in zip(here, moves, strict=True)]
+            next_cells = [(r + dr, c + dc) for (r, c), (dr, dc) in zip(cells, moves, strict=True)]
             swaps = any(
-                there[i] == here[j] and there[j] == here[i] for i in range(agents) for j in range(i)
+                next_cells[i] == cells[j] and next_cells[j] == cells[i]
+                for i in range(agents)
+                for j in range(i)
             )
-            if not set(there) <= set(free) or len(set(there)) < agents or swaps:
-                actions, there = [0] * agents, here
+            if not set(next_cells) <= set(free) or len(set(next_cells)) < agents or swaps:
+                actions, next_cells = [0] * agents, cells
             plan.append(actions)
-            here = there
-        if all(start != goal for start, goal in zip(starts, here, strict=True)):
-            return GridBoard(size, frozenset(free), tuple(starts), tuple(here)), plan
+            cells = next_cells
+        if all(start != goal for start, goal in zip(starts, cells, strict=True)):
+            return GridBoard(size, frozenset(free), tuple(starts), tuple(cells)), plan
 
 
-def _spoiled(rng: random.Random, plan: list[list[int]]) -> list[list[int]]:
-    """The plan as it is, cut, or with some actions changed, a few of them to unknown ones."""
+def _corrupt_plan(rng: random.Random, plan: list[list[int]]) -> list[list[int]]:
+    """Return the plan unchanged, cut, or with random and unknown actions."""
     plan = [list(actions) for actions in plan]
     for _ in range(rng.choice([0, 0, 1, 2, 4])):
         actions = rng.choice(plan)
-        known = rng.random() < 0.8
-        actions[rng.randrange(len(actions))] = rng.randrange(5) if known else rng.choice(UNKNOWN)
+        is_known = rng.random() < 0.8
+        actions[rng.randrange(len(actions))] = rng.randrange(5) if is_known else rng.choice(UNKNOWN)
     return plan[: rng.choice([len(plan)] * 3 + [rng.randrange(len(plan) + 1)])]
 
 
-def _at_goal(board: GridBoard, plan: list[list[int]], end: int) -> list[bool]:
+def _agents_at_goal(board: GridBoard, plan: list[list[int]], end: int) -> list[bool]:
     standing = []
     for i, (r, c) in enumerate(board.starts):
         for actions in plan[:end]:
@@ -63,8 +67,8 @@ def _at_goal(board: GridBoard, plan: list[list[int]], end: int) -> list[bool]:
     return standing + [False] * (AGENTS - len(standing))
 
 
-def _optima(status: np.ndarray, sum_of_costs: np.ndarray, makespan: np.ndarray) -> Solution:
-    """Optima to compare with, without plans."""
+def _make_optima(status: np.ndarray, sum_of_costs: np.ndarray, makespan: np.ndarray) -> Solution:
+    """Return a solution with these optima and empty plans."""
     shape = np.shape(status)
     return Solution(
         status=np.asarray(status, np.int8),
@@ -82,18 +86,19 @@ _verify_all = jax.jit(jax.vmap(jaxlake.verify))
 
 
 @pytest.fixture(scope="module")
-def spoiled():
-    """Return boards of 2 to 4 agents with plans, about half of them valid, and the arguments.
+def corrupted():
+    """Return the oracle's verdicts, the agents at their goals, and the arguments of `verify`.
 
-    The optima equal the plans' costs, are one less, or are unknown.
+    The boards have 2 to 4 agents, and about half of the plans are valid. The optima equal the
+    plans' costs, are one less, or are unknown.
     """
     rng = random.Random(17)
     grids, plans = [], []
     for _ in range(1500):
         agents = rng.randint(2, AGENTS)
-        grid, plan = _walked(rng, rng.randint(agents + 1, 7), agents)
+        grid, plan = _draw_board_and_plan(rng, rng.randint(agents + 1, 7), agents)
         grids.append(grid)
-        plans.append(_spoiled(rng, plan))
+        plans.append(_corrupt_plan(rng, plan))
     padded = np.full((len(plans), 21, AGENTS), 4, np.int8)
     for row, plan in zip(padded, plans, strict=True):
         if plan:
@@ -104,44 +109,46 @@ def spoiled():
             patch.setitem(oracles.MOVES, action, (100, 100))
         verdicts = [oracles.check(grid, plan) for grid, plan in zip(grids, plans, strict=True)]
         standing = [
-            _at_goal(grid, plan, len(plan) if verdict.time is None else verdict.time)
+            _agents_at_goal(grid, plan, len(plan) if verdict.time is None else verdict.time)
             for grid, plan, verdict in zip(grids, plans, verdicts, strict=True)
         ]
     draw = np.random.default_rng(17)
     costs = np.array([[v.sum_of_costs or 9, v.makespan or 9] for v in verdicts])
     costs -= draw.integers(0, 2, costs.shape)
-    optima = _optima(draw.choice([Status.OPTIMAL, Status.UNKNOWN], len(plans)), *costs.T)
+    optima = _make_optima(draw.choice([Status.OPTIMAL, Status.UNKNOWN], len(plans)), *costs.T)
     parsed = np.ones(len(plans), bool)
     return verdicts, standing, (instances(grids, 7, AGENTS), padded, lengths, parsed, optima)
 
 
-def test_verify_matches_a_plain_walk(spoiled):
-    verdicts, standing, arguments = spoiled
+def test_verify_matches_a_plain_walk(corrupted):
+    verdicts, standing, arguments = corrupted
     outcomes = jax.tree.map(np.asarray, _verify_all(*arguments))
     batch, *_, optima = arguments
-    flags, seen = set(), set()
+    flags, seen_kinds = set(), set()
     for i, verdict in enumerate(verdicts):
         failure = Failure(outcomes.failure[i])
         assert failure.label == (verdict.failure or "none"), i
         assert outcomes.parsed[i]
         assert outcomes.valid[i] == (verdict.failure is None)
-        wanted = [verdict.agent, verdict.time, verdict.sum_of_costs, verdict.makespan]
-        got = [getattr(outcomes, name)[i] for name in ("agent", "time", "sum_of_costs", "makespan")]
-        assert got == [-1 if value is None else value for value in wanted], i
-        known = verdict.failure is None and optima.status[i] == Status.OPTIMAL
-        least = (optima.sum_of_costs[i] == got[2], optima.makespan[i] == got[3])
+        expected = [verdict.agent, verdict.time, verdict.sum_of_costs, verdict.makespan]
+        actual = [
+            getattr(outcomes, name)[i] for name in ("agent", "time", "sum_of_costs", "makespan")
+        ]
+        assert actual == [-1 if value is None else value for value in expected], i
+        comparable = verdict.failure is None and optima.status[i] == Status.OPTIMAL
+        equal_costs = (optima.sum_of_costs[i] == actual[2], optima.makespan[i] == actual[3])
         optimal = (outcomes.optimal_sum_of_costs[i], outcomes.optimal_makespan[i])
-        assert optimal == (known and least[0], known and least[1]), i
+        assert optimal == (comparable and equal_costs[0], comparable and equal_costs[1]), i
         assert outcomes.at_goal[i].tolist() == standing[i], i
-        flags.add((known, *map(bool, optimal)))
-        seen.add((failure, int(batch.agent_mask[i].sum())))
+        flags.add((comparable, *map(bool, optimal)))
+        seen_kinds.add((failure, int(batch.agent_mask[i].sum())))
     kinds = [kind for kind in Failure if kind != Failure.PARSE_ERROR]
-    assert seen == {(kind, agents) for kind in kinds for agents in (2, 3, 4)}
+    assert seen_kinds == {(kind, agents) for kind in kinds for agents in (2, 3, 4)}
     assert flags == {(False, False, False), *product([True], [True, False], [True, False])}
 
 
-def test_unparsed_text_is_a_parse_error(spoiled):
-    _, _, (batch, plans, lengths, parsed, optima) = spoiled
+def test_unparsed_text_is_a_parse_error(corrupted):
+    _, _, (batch, plans, lengths, parsed, optima) = corrupted
     outcomes = jax.tree.map(np.asarray, _verify_all(batch, plans, lengths, ~parsed, optima))
     assert (outcomes.failure == Failure.PARSE_ERROR).all()
     for name in ("agent", "time", "sum_of_costs", "makespan"):
@@ -150,7 +157,7 @@ def test_unparsed_text_is_a_parse_error(spoiled):
         assert not getattr(outcomes, name).any()
 
 
-# Rows of up to 16 cells, of up to 32 and longer ones are looked up in different ways.
+# The look-up of holes differs between rows of up to 16, up to 32 and more cells.
 @pytest.mark.parametrize("size", [16, 17, 32, 33])
 def test_verify_detects_every_hole(size):
     rng = random.Random(size)
@@ -158,16 +165,16 @@ def test_verify_detects_every_hole(size):
     grids = [oracles.random_grid(rng, min(size, 32), 0.3, AGENTS) for _ in range(batch)]
     plans = [[[rng.randrange(5) for _ in range(AGENTS)] for _ in range(steps)] for _ in grids]
     lengths, parsed = np.full(batch, steps, np.int32), np.ones(batch, bool)
-    optima = _optima(*np.zeros((3, batch), int))
+    optima = _make_optima(*np.zeros((3, batch), int))
     padded = [pad_instance(jaxlake.parse_grid(grid), size, AGENTS) for grid in grids]
     boards, actions = jaxlake.stack_instances(padded), np.array(plans, np.int8)
     outcomes = _verify_all(boards, actions, lengths, parsed, optima)
     verdicts = [oracles.check(grid, plan) for grid, plan in zip(grids, plans, strict=True)]
-    found = [Failure(kind).label for kind in np.asarray(outcomes.failure)]
-    assert found == [verdict.failure or "none" for verdict in verdicts]
-    named = list(zip(outcomes.agent.tolist(), outcomes.time.tolist(), strict=True))
-    assert named == [(verdict.agent, verdict.time) for verdict in verdicts]
-    assert found.count("hole") > batch // 2
+    failures = [Failure(kind).label for kind in np.asarray(outcomes.failure)]
+    assert failures == [verdict.failure or "none" for verdict in verdicts]
+    positions = list(zip(outcomes.agent.tolist(), outcomes.time.tolist(), strict=True))
+    assert positions == [(verdict.agent, verdict.time) for verdict in verdicts]
+    assert failures.count("hole") > batch // 2
 
 
 def test_verify_needs_only_board_and_plan():
@@ -178,14 +185,14 @@ def test_verify_needs_only_board_and_plan():
     assert not outcome.optimal_sum_of_costs
     assert not outcome.optimal_makespan
     assert jaxlake.verify(board, plan, 1).failure == Failure.GOAL_NOT_REACHED
-    none = np.zeros((0, 2), np.int8)
+    no_plan = np.zeros((0, 2), np.int8)
     solved = Solution(
-        *np.array([Status.OPTIMAL, 3, 2], np.int16), np.bool_(False), none, none, np.int32(0)
+        *np.array([Status.OPTIMAL, 3, 2], np.int16), np.bool_(False), no_plan, no_plan, np.int32(0)
     )
     assert jaxlake.verify(board, plan, solution=solved).optimal_sum_of_costs
 
 
-REFUSED = {
+INVALID_PLANS = {
     "ragged": ([[4, 4], [1]], ValueError, r"plan must have shape \(T, K\), got rows of"),
     "one axis": (np.zeros(2, np.int8), ValueError, r"plan must have shape \(T, 2\), got "),
     "three slots": (
@@ -215,11 +222,11 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("name", REFUSED)
+@pytest.mark.parametrize("name", INVALID_PLANS)
 def test_verify_rejects_invalid_plans_outside_jit(name):
-    plan, error, words = REFUSED[name]
+    plan, error, message = INVALID_PLANS[name]
     board = jaxlake.parse_grid(["S F G", "s H F", "g F F"])
-    with pytest.raises(error, match=words):
+    with pytest.raises(error, match=message):
         jaxlake.verify(board, plan)
 
 

@@ -1,4 +1,4 @@
-"""A fixture that runs the command line."""
+"""Fixtures that run the command line."""
 
 from tests.commands import cli as cli
 from tests.commands import write as write

@@ -19,7 +19,7 @@ OPTIMA = ["sum_of_costs", "makespan", "needs_wait", "plan", "makespan_plan"]
 ISSUE_GRID = ["S F G", "s H F", "g F F"]
 
 
-# A winding corridor: to change their order the agents must walk to the bay at its far end and back.
+# To swap places in this winding corridor, the agents must walk to the bay at its end and back.
 CORRIDOR = [
     *["S s g G F F F F F F", "H H H H H H H H H F", "F F F F F F F F F F", "F H H H H H H H H H"],
     *["F F F F F F F F F F", "H H H H H H H H H F", "F F F F F F F F F F", "F H H H H H H H H H"],
@@ -28,25 +28,25 @@ CORRIDOR = [
 
 
 @pytest.fixture(scope="module", autouse=True)
-def one_batch_size():
-    """Let each program be compiled for one batch size only."""
+def _use_one_batch_size():
+    """Compile each program for one batch size only."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(board_records, "_BATCH_SIZES", (32, 32))
         yield
 
 
-def answer(function, records):
+def answer_records(function, records):
     pairs = list(function(json.dumps(record).encode() for record in records))
     assert [number for number, _ in pairs] == list(range(1, len(records) + 1))
     return [record for _, record in pairs]
 
 
 def check(**fields):
-    (record,) = answer(check_lines, [{"id": 0, **fields}])
+    (record,) = answer_records(check_lines, [{"id": 0, **fields}])
     return record
 
 
-def failure(**fields):
+def check_failure(**fields):
     record = check(**fields)
     assert not record["valid"]
     assert record["sum_of_costs"] is record["makespan"] is None
@@ -62,12 +62,12 @@ KINDS += [(4 + i % 7, 0.05 * (i % 10), 2 + i % 4) for i in range(150)]
 
 @pytest.fixture(scope="module")
 def solved():
-    """(board, its solution) pairs."""
+    """Return pairs of a board and its solution."""
     rng = random.Random(0)
     boards = [
         {"id": f"b{i}", "grid": oracles.random_grid(rng, *kind)} for i, kind in enumerate(KINDS)
     ]
-    return list(zip(boards, answer(solve_lines, boards), strict=True))
+    return list(zip(boards, answer_records(solve_lines, boards), strict=True))
 
 
 @pytest.mark.slow
@@ -78,9 +78,9 @@ def solved():
 def test_check_accepts_solver_plans_as_optimal(solved, which, cost, other):
     optimal = [pair for pair in solved if pair[1]["status"] == "OPTIMAL"]
     assert 200 < len(optimal) < len(KINDS)
-    others = [solution for _, solution in solved if solution["status"] != "OPTIMAL"]
-    assert {solution[key] for solution in others for key in OPTIMA} == {None}
-    outcomes = answer(check_lines, [board | {"plan": s[which]} for board, s in optimal])
+    unsolved = [solution for _, solution in solved if solution["status"] != "OPTIMAL"]
+    assert {solution[key] for solution in unsolved for key in OPTIMA} == {None}
+    outcomes = answer_records(check_lines, [board | {"plan": s[which]} for board, s in optimal])
     for (_, solution), outcome in zip(optimal, outcomes, strict=True):
         assert list(outcome) == CHECK_KEYS
         assert outcome["valid"]
@@ -106,9 +106,9 @@ def test_check_without_optimum_skips_the_solver(monkeypatch):
     board = {"id": 1, "grid": ["S F G", "s F g", "F F F"]}
     plans = [board | {"plan": [["RIGHT"] * 2] * 2}, board | {"plan": [["RIGHT"], ["RIGHT"]]}]
     unknown = {"optimal_sum_of_costs": None, "optimal_makespan": None}
-    expected = [outcome | unknown for outcome in answer(check_lines, plans)]
+    expected = [outcome | unknown for outcome in answer_records(check_lines, plans)]
     monkeypatch.setattr(board_records, "_solve", lambda *_: pytest.fail("a board was solved"))
-    assert answer(partial(check_lines, optimum=False), plans) == expected
+    assert answer_records(partial(check_lines, optimum=False), plans) == expected
     assert [outcome["valid"] for outcome in expected] == [True, False]
 
 
@@ -134,7 +134,7 @@ LISTS = "plan must be a list of actions for each agent"
 def test_check_parse_error_has_only_a_reason(fields, reason):
     record = check(grid=ISSUE_GRID, **fields)
     assert not record["parsed"]
-    assert failure(grid=ISSUE_GRID, **fields) == ("parse_error", None, None)
+    assert check_failure(grid=ISSUE_GRID, **fields) == ("parse_error", None, None)
     assert record["reason"].startswith(reason if "plan" in fields else "agent")
     assert len(record["reason"]) < 200
 
@@ -145,7 +145,7 @@ def test_check_rejects_plans_beyond_the_limit():
         outcome = check(grid=ISSUE_GRID, plan=plan)
         assert (outcome["sum_of_costs"], outcome["makespan"]) == (waits + 3, waits + 2)
     long = ["WAIT"] * (MAX_STEPS + 1)
-    (record,) = answer(check_lines, [{"id": 7, "grid": ISSUE_GRID, "plan": [long, []]}])
+    (record,) = answer_records(check_lines, [{"id": 7, "grid": ISSUE_GRID, "plan": [long, []]}])
     assert record == {"id": 7, "error": "plan must have at most 4096 steps, got 4097"}
 
 
@@ -165,7 +165,7 @@ def test_check_rejects_plans_beyond_the_limit():
 )
 def test_invalid_board_record_gives_an_error(record, message):
     good = {"id": "good", "grid": ISSUE_GRID}
-    first, error, last = answer(solve_lines, [good, record, good])
+    first, error, last = answer_records(solve_lines, [good, record, good])
     assert first == last
     assert "error" not in first
     assert error == {"id": record.get("id"), "error": error["error"]}
@@ -173,7 +173,7 @@ def test_invalid_board_record_gives_an_error(record, message):
 
 
 @pytest.mark.parametrize(
-    ("fields", "said"),
+    ("fields", "message"),
     [
         (
             {},
@@ -186,14 +186,14 @@ def test_invalid_board_record_gives_an_error(record, message):
         ({"text": ["Agent 0: UP"]}, 'text must be a string, got ["Agent 0: UP"]'),
     ],
 )
-def test_check_requires_exactly_one_of_plan_and_text(fields, said):
-    (record,) = answer(check_lines, [{"id": 5, "grid": ISSUE_GRID, **fields}])
-    assert record == {"id": 5, "error": said}
+def test_check_requires_exactly_one_of_plan_and_text(fields, message):
+    (record,) = answer_records(check_lines, [{"id": 5, "grid": ISSUE_GRID, **fields}])
+    assert record == {"id": 5, "error": message}
 
 
 @pytest.mark.slow
 def test_solve_command_extends_the_horizon_for_long_plans():
-    (solution,) = answer(solve_lines, [{"id": 0, "grid": CORRIDOR}])
+    (solution,) = answer_records(solve_lines, [{"id": 0, "grid": CORRIDOR}])
     assert solution["status"] == "OPTIMAL"
     assert solution["makespan"] == oracles.least_makespan(CORRIDOR) > 64
     outcome = check(grid=CORRIDOR, plan=solution["plan"])

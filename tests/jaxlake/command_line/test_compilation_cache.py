@@ -1,4 +1,4 @@
-"""Where the command line keeps compiled programs."""
+"""The compilation cache of the command line."""
 
 import os
 import subprocess
@@ -8,11 +8,11 @@ import pytest
 
 
 def _cli_environment(cache):
-    others = {name: value for name, value in os.environ.items() if not name.startswith("JAX_")}
-    return {**others, "XDG_CACHE_HOME": str(cache)}
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("JAX_")}
+    return {**inherited, "XDG_CACHE_HOME": str(cache)}
 
 
-def _one_board(folder):
+def _write_board(folder):
     path = folder / "boards.jsonl"
     path.write_text('{"id": 1, "grid": ["S F G", "s H F", "g F F"]}')
     return path
@@ -20,17 +20,17 @@ def _one_board(folder):
 
 def _solve(environment, lines):
     command = [sys.executable, "-m", "jaxlake", "solve", str(lines)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    assert done.stderr == ""
-    return done.stdout
+    process = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert process.stderr == ""
+    return process.stdout
 
 
 @pytest.mark.slow
 def test_second_process_reuses_the_compilation_cache(tmp_path):
-    lines = _one_board(tmp_path)
+    lines = _write_board(tmp_path)
     environment = _cli_environment(tmp_path / "cache")
     first = _solve(environment, lines)
-    kept = sorted((tmp_path / "cache").rglob("*-cache"))
-    assert kept
+    cached = sorted((tmp_path / "cache").rglob("*-cache"))
+    assert cached
     assert _solve(environment, lines) == first
-    assert sorted((tmp_path / "cache").rglob("*-cache")) == kept
+    assert sorted((tmp_path / "cache").rglob("*-cache")) == cached

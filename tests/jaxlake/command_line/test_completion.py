@@ -14,7 +14,7 @@ printf '%s\\n' "${COMPREPLY[@]}"
 
 
 @pytest.mark.parametrize(
-    ("words", "offered"),
+    ("words", "expected"),
     [
         (["so"], "solve"),
         (["dataset", "ben"], "benchmark"),
@@ -22,12 +22,12 @@ printf '%s\\n' "${COMPREPLY[@]}"
         (["study", "--cluster", "slu"], "slurm"),
     ],
 )
-def test_bash_completes_commands_actions_options_and_choices(words, offered, cli, tmp_path):
+def test_bash_completes_commands_actions_options_and_choices(words, expected, cli, tmp_path):
     script = tmp_path / "completion"
     status, out, _ = cli("completion", "bash")
     assert status == 0
     script.write_text(out)
-    done = subprocess.run(
+    process = subprocess.run(
         ["bash", "-c", COMPLETE, "bash", script, *words], capture_output=True, text=True, check=True
     )
-    assert done.stdout.split() == [offered]
+    assert process.stdout.split() == [expected]

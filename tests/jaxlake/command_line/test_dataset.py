@@ -35,16 +35,16 @@ def test_dataset_commands_make_show_and_convert(make, cli, tmp_path):
     first = make(worker="1/2")
     assert (first.status, first.out) == (1, f"{directory}: 4 of 20 boards in 1 of 3 parts\n")
     assert "4 boards could not be made" in first.err
-    early = cli("dataset", "convert", directory, tmp_path / "boards.jsonl")
-    assert early.status == 2
-    assert "2 of 3 parts are missing" in early.err
-    other = make(seed="5")
-    assert other.status == 2
-    assert "belongs to another set: key_data" in other.err
+    incomplete = cli("dataset", "convert", directory, tmp_path / "boards.jsonl")
+    assert incomplete.status == 2
+    assert "2 of 3 parts are missing" in incomplete.err
+    other_seed = make(seed="5")
+    assert other_seed.status == 2
+    assert "belongs to another set: key_data" in other_seed.err
 
-    made = make()
-    assert (made.status, made.out) == (1, f"{directory}: 10 of 20 boards in 3 of 3 parts\n")
-    assert made.err.startswith("jaxlake: 1 of 3 parts\n")
+    result = make()
+    assert (result.status, result.out) == (1, f"{directory}: 10 of 20 boards in 3 of 3 parts\n")
+    assert result.err.startswith("jaxlake: 1 of 3 parts\n")
     shown = cli("dataset", "info", directory, "--verify")
     lines = shown.out.splitlines()
     assert shown.status == 0
@@ -79,15 +79,15 @@ def test_convert_round_trips_movingai_files(cli, tmp_path):
         arguments = [f"{stem}.scen", lines, "--map", f"{stem}.map", "--agents", "2"]
         assert cli("dataset", "convert", *arguments).status == 0
         assert json.loads(lines.read_text()) == {"id": f"{stem.name}-00000", "grid": row["grid"]}
-        again = tmp_path / f"again{i}"  # lines of boards are a source, too
-        assert cli("dataset", "convert", lines, again).status == 0
+        copies = tmp_path / f"again{i}"  # lines of boards are a source, too
+        assert cli("dataset", "convert", lines, copies).status == 0
         wrong = folder / f"benchmark_wr0.5_r_{1 - i}.map"
-        refused = cli("dataset", "convert", *arguments[:3], wrong, *arguments[4:])
-        assert (refused.status, "the map must be named" in refused.err) == (2, True)
-        refused = cli("dataset", "convert", f"{stem}.map", lines, "--map", f"{stem}.scen")
-        assert (refused.status, "SOURCE must be the .scen file" in refused.err) == (2, True)
-        made = again / f"{stem.name}-00000.map"
-        assert made.read_bytes() == Path(f"{stem}.map").read_bytes()
+        rejected = cli("dataset", "convert", *arguments[:3], wrong, *arguments[4:])
+        assert (rejected.status, "the map must be named" in rejected.err) == (2, True)
+        rejected = cli("dataset", "convert", f"{stem}.map", lines, "--map", f"{stem}.scen")
+        assert (rejected.status, "SOURCE must be the .scen file" in rejected.err) == (2, True)
+        copied_map = copies / f"{stem.name}-00000.map"
+        assert copied_map.read_bytes() == Path(f"{stem}.map").read_bytes()
 
 
 def test_convert_skips_and_counts_boards(cli, tmp_path):
@@ -98,19 +98,20 @@ def test_convert_skips_and_counts_boards(cli, tmp_path):
     (tmp_path / "a.scen").write_text("\n".join(lines))
     folder, text = tmp_path / "maps", tmp_path / "a.jsonl"
     options = ["--map", tmp_path / "a.map", "--agents", 2]
-    done = cli("dataset", "convert", tmp_path / "a.scen", folder, *options)
-    assert (done.status, done.out) == (1, f"{folder}: 2 boards\n")
-    assert f"skipped 1 of 3 boards, such as a-00002: {tmp_path}/a.scen:6: " in done.err
-    done = cli("dataset", "convert", tmp_path / "a.scen", text, *options)
-    assert (done.status, done.out) == (1, f"{text}: 1 boards\n")
+    result = cli("dataset", "convert", tmp_path / "a.scen", folder, *options)
+    assert (result.status, result.out) == (1, f"{folder}: 2 boards\n")
+    assert f"skipped 1 of 3 boards, such as a-00002: {tmp_path}/a.scen:6: " in result.err
+    result = cli("dataset", "convert", tmp_path / "a.scen", text, *options)
+    assert (result.status, result.out) == (1, f"{text}: 1 boards\n")
     assert (
-        "skipped 2 of 3 boards, such as a-00001: instance must have one symbol per cell" in done.err
+        "skipped 2 of 3 boards, such as a-00001: instance must have one symbol per cell"
+        in result.err
     )
     assert json.loads(text.read_text())["grid"] == ["S F G", "s F g", "F F F"]
 
 
 @pytest.mark.parametrize(
-    ("second", "said"),
+    ("second", "message"),
     [
         (b'{"id": 2, "grid": ["S F", "F F"]}', "row 0, column 0 has 'S' without its partner"),
         (b"[2]", "a line must be a JSON object, got list"),
@@ -118,10 +119,10 @@ def test_convert_skips_and_counts_boards(cli, tmp_path):
     ],
 )
 @pytest.mark.parametrize("target", ["maps", "lines.jsonl"])
-def test_convert_rejects_invalid_line_and_writes_nothing(cli, tmp_path, second, said, target):
+def test_convert_rejects_invalid_line_and_writes_nothing(cli, tmp_path, second, message, target):
     source = tmp_path / "boards.jsonl"
     source.write_bytes(b'{"id": 1, "grid": ["S G", "F F"]}\n' + second + b"\n")
-    done = cli("dataset", "convert", source, tmp_path / target)
-    assert done.status == 2
-    assert f"{source}:2: {said}" in done.err
+    result = cli("dataset", "convert", source, tmp_path / target)
+    assert result.status == 2
+    assert f"{source}:2: {message}" in result.err
     assert list(tmp_path.iterdir()) == [source]

@@ -1,4 +1,4 @@
-"""`jaxlake doctor`: its report on this host, and on a host where nothing works."""
+"""`jaxlake doctor` on this host and on a host without working packages."""
 
 import re
 from importlib.metadata import version
@@ -10,7 +10,7 @@ from jaxlake.command_line.commands import doctor
 
 @pytest.fixture(autouse=True)
 def requirements(monkeypatch, tmp_path):
-    """Let the extras need one package, whose import fails, instead of many that take long."""
+    """Replace the requirements by jax and a package whose import fails."""
     (tmp_path / "frozen.py").write_text("import a_package_that_nobody_declares")
     (tmp_path / "frozen-1.0.dist-info").mkdir()
     (tmp_path / "frozen-1.0.dist-info" / "METADATA").write_text("Name: frozen\nVersion: 1.0\n")

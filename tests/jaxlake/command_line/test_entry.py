@@ -1,4 +1,4 @@
-"""The command line as a whole: its help, wrong arguments, and what it imports."""
+"""The command line as a whole: help, invalid arguments and imports."""
 
 import re
 import subprocess
@@ -38,13 +38,15 @@ def test_help_loads_no_jax():
     subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
 
 
-@pytest.mark.parametrize(("missing", "told"), [("vllm.core", True), ("training.nothing", False)])
-def test_missing_extra_is_named(missing, told, cli, monkeypatch):
+@pytest.mark.parametrize(
+    ("missing", "is_extra"), [("vllm.core", True), ("training.nothing", False)]
+)
+def test_missing_extra_is_named(missing, is_extra, cli, monkeypatch):
     def run(args):
         raise ModuleNotFoundError(name=missing)
 
     monkeypatch.setattr("training.commands.report.run", run)
-    if told:
+    if is_extra:
         status, _, err = cli("report", "somewhere")
         assert status == 2
         assert "`jaxlake report` needs the package 'vllm'" in err

@@ -7,14 +7,14 @@ from jaxlake.command_line.board_records import check_lines, solve_lines
 GENERATE = {"size": 4, "hole_ratio": 0.2, "wait_ratio": 0.5, "count": 7, "seed": 3}
 
 
-def generate(**changes):
+def generate_arguments(**changes):
     options = GENERATE | changes
-    named = ([f"--{name.replace('_', '-')}", value] for name, value in options.items())
-    return ["generate", *(argument for option in named for argument in option)]
+    pairs = ([f"--{name.replace('_', '-')}", value] for name, value in options.items())
+    return ["generate", *(argument for option in pairs for argument in option)]
 
 
 def test_generate_follows_request_and_seed(cli, tmp_path):
-    result = cli(*generate())
+    result = cli(*generate_arguments())
     assert result.status == 0
     boards = result.records
     assert len(boards) == len({board["id"] for board in boards}) == 7
@@ -32,14 +32,14 @@ def test_generate_follows_request_and_seed(cli, tmp_path):
             assert board[key] == solution[key]
     assert all(outcome["optimal_sum_of_costs"] for _, outcome in check_lines(lines))
 
-    again = tmp_path / "again.jsonl"
-    assert cli(*generate(), "--output", again) == (0, "", "")
-    assert again.read_text() == result.out
+    repeated = tmp_path / "again.jsonl"
+    assert cli(*generate_arguments(), "--output", repeated) == (0, "", "")
+    assert repeated.read_text() == result.out
 
 
 @pytest.mark.slow
 def test_generate_makes_boards_larger_than_ten_rows(cli):
-    result = cli(*generate(size=12, hole_ratio=0.1, wait_ratio=0, count=3))
+    result = cli(*generate_arguments(size=12, hole_ratio=0.1, wait_ratio=0, count=3))
     assert result.status == 0
     lines = result.out.encode().splitlines()
     assert [len(board["grid"]) for board in result.records] == [12] * 3
@@ -62,15 +62,15 @@ def test_feasibility_map_lists_every_kind(cli):
     ("arguments", "message"),
     [
         (
-            generate(size=3, hole_ratio=0.5, agents=3),
+            generate_arguments(size=3, hole_ratio=0.5, agents=3),
             "a 3x3 board with hole_ratio 0.5 has 4 holes and 5 free cells, but 3 agents need 6",
         ),
         (
-            generate(agents=1),
+            generate_arguments(agents=1),
             "--wait-ratio must be 0 with --agents 1, got 0.5",
         ),
-        (generate(size=33), "--size: must be from 2 to 32, got 33"),
-        (generate(wait_ratio="nan"), "--wait-ratio: must be from 0 to 1, got nan"),
+        (generate_arguments(size=33), "--size: must be from 2 to 32, got 33"),
+        (generate_arguments(wait_ratio="nan"), "--wait-ratio: must be from 0 to 1, got nan"),
     ],
 )
 def test_impossible_request_is_rejected_with_the_reason(arguments, message, cli):

@@ -1,4 +1,4 @@
-"""Commands that answer JSON lines: files, pipes, invalid lines, progress, interrupts."""
+"""Commands with JSON lines: files, pipes, invalid lines, progress and interrupts."""
 
 import json
 import re
@@ -14,7 +14,7 @@ from jaxlake.command_line.json_lines import RecordError, read_records
 BOARD = {"id": "b", "grid": ["S F G", "s H F", "g F F"]}
 
 
-def process(*arguments, **options):
+def start_command(*arguments, **options):
     command = [sys.executable, "-m", "jaxlake", *arguments]
     return subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options
@@ -61,7 +61,7 @@ def test_invalid_lines_are_named_with_status_1(cli, write):
     assert [answer["id"] for answer in result.records] == ["b", 9, "b"]
     assert result.records[0] == result.records[2]
     assert "row 0, column 1 must be one of F H" in result.err
-    # A slow run also prints a line about its progress.
+    # A slow run also prints progress.
     assert f"jaxlake: {file}:2: {result.records[1]['error']}" in result.err.splitlines()
 
 
@@ -94,14 +94,14 @@ def test_unreadable_files_give_one_message(arguments, message, cli, write, tmp_p
     assert len(err.splitlines()) == 1
 
 
-# Invalid lines need no compilation, so these two tests are quick.
+# Invalid lines need no compilation, so these two tests are fast.
 JUNK_LINES = "junk\n" * 1200
 
 
 def test_closed_pipe_ends_command_quietly(tmp_path):
     file = tmp_path / "junk.jsonl"
     file.write_text(JUNK_LINES)
-    with process("solve", str(file)) as running:
+    with start_command("solve", str(file)) as running:
         running.stdout.close()
         errors = running.stderr.read()
         assert running.wait(timeout=60) == 141
@@ -110,13 +110,13 @@ def test_closed_pipe_ends_command_quietly(tmp_path):
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_signal_ends_command_quietly(number, status):
-    with process("solve", "-", stdin=subprocess.PIPE) as running:
+    with start_command("solve", "-", stdin=subprocess.PIPE) as running:
         running.stdin.write(JUNK_LINES)
         running.stdin.flush()
-        # An answer shows that the command is past its start and waits for more lines.
+        # The first answer shows that the command has started and waits for input.
         assert "error" in json.loads(running.stdout.readline())
         running.send_signal(number)
-        # Its input stays open: its end would end the command, too.
+        # The input stays open, because its end would also end the command.
         assert running.wait(timeout=60) == status
         errors = running.stderr.read()
     assert all(line.startswith("jaxlake: <stdin>:") for line in errors.splitlines())

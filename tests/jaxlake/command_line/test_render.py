@@ -15,9 +15,9 @@ ALONE = {"id": "alone", "grid": GRID}
 def test_render_prints_the_outcome_of_each_plan(cli, write):
     status, out, err = cli("render", write(VALID, FALLS, UNREAD, ALONE))
     assert (status, err) == (0, "")
-    valid, rest = out.split("\nhole\n")
-    falls, rest = rest.split("\nwords\n")
-    unread, alone = rest.split("\nalone\n")
+    valid, tail = out.split("\nhole\n")
+    falls, tail = tail.split("\nwords\n")
+    unread, alone = tail.split("\nalone\n")
     assert valid.startswith("a/b\n")
     assert "2 steps" in valid
     assert "hole · step 1, agent 0 at (1, 1)" in falls
@@ -28,7 +28,7 @@ def test_render_prints_the_outcome_of_each_plan(cli, write):
 
 def test_ids_are_escaped_for_terminals(cli, write, tmp_path):
     ids = ["\ud800", "\x1b[2J", "two\nlines", "Zürich 湖"]
-    lines = write(*({"id": one, "grid": GRID} for one in ids))
+    lines = write(*({"id": id_, "grid": GRID} for id_ in ids))
     status, out, err = cli("render", lines)
     assert (status, err) == (0, "")
     assert {"\\ud800", "\\x1b[2J", "two\\nlines", "Zürich 湖"} <= set(out.split("\n"))
@@ -37,10 +37,10 @@ def test_ids_are_escaped_for_terminals(cli, write, tmp_path):
 
 def test_render_escapes_unencodable_letters(write, monkeypatch):
     lines = write({"id": "Zürich 湖", "grid": GRID})
-    written = io.BytesIO()
-    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(written, encoding="latin-1"))
+    buffer = io.BytesIO()
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(buffer, encoding="latin-1"))
     assert main(["render", str(lines)]) == 0
-    assert written.getvalue().startswith("Zürich \\u6e56\n".encode("latin-1"))
+    assert buffer.getvalue().startswith("Zürich \\u6e56\n".encode("latin-1"))
 
 
 def test_render_writes_one_file_per_record(cli, write, tmp_path):

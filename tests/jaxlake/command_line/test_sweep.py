@@ -27,7 +27,7 @@ def spec(tmp_path):
 
 
 @pytest.fixture(autouse=True)
-def _cheap_programs(monkeypatch):
+def _use_counting_program(monkeypatch):
     monkeypatch.setattr("jaxlake.use_all_cores", lambda: 1)
     monkeypatch.setattr("jaxlake.sweeps.driver.chunk_program", small_sweep.counting_program)
 
@@ -36,18 +36,18 @@ def test_sweep_runs_and_resumes(spec, cli, tmp_path):
     out = tmp_path / "out"
     first = cli("sweep", spec, "--out", out, "--part", "1/2")
     assert (first.status, first.out) == (0, f"{out}: part 1/2 is done\n")
-    done = cli("sweep", "run", "--out", out, spec)
-    assert (done.status, done.out) == (0, f"{out}: 12 rows\n")
-    assert done.err.splitlines()[0] == "jaxlake: 1 of 2 chunks"
-    assert done.err.splitlines()[-1].startswith("jaxlake: 2 of 2 chunks")
+    second = cli("sweep", "run", "--out", out, spec)
+    assert (second.status, second.out) == (0, f"{out}: 12 rows\n")
+    assert second.err.splitlines()[0] == "jaxlake: 1 of 2 chunks"
+    assert second.err.splitlines()[-1].startswith("jaxlake: 2 of 2 chunks")
     assert len(read(out)["policy"]) == 12
 
 
 def test_dry_run_prints_the_size_and_writes_nothing(spec, cli, tmp_path):
     changes = ["--set", "grid.hole_ratio.count=1000", "boards=256"]
-    done = cli("sweep", spec, "--dry-run", *changes, "--part", "0/2")
-    assert done.status == 0
-    lines = dict(line.split("  ", 1) for line in done.out.splitlines())
+    result = cli("sweep", spec, "--dry-run", *changes, "--part", "0/2")
+    assert result.status == 0
+    lines = dict(line.split("  ", 1) for line in result.out.splitlines())
     values = {name: value.strip() for name, value in lines.items()}
     assert values["configurations"] == "2,000"
     assert values["rows"] == "4,000"
@@ -69,16 +69,16 @@ def test_dry_run_prints_the_size_and_writes_nothing(spec, cli, tmp_path):
     ],
 )
 def test_sweep_names_invalid_input(words, message, spec, cli):
-    done = cli("sweep", spec, *(word.format(spec=spec) for word in words))
-    assert done.status == 2
-    assert message.format(spec=spec) in done.err
+    result = cli("sweep", spec, *(word.format(spec=spec) for word in words))
+    assert result.status == 2
+    assert message.format(spec=spec) in result.err
 
 
 def test_missing_pyarrow_is_named_with_the_extra(spec, cli, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    done = cli("sweep", spec, "--out", tmp_path / "out")
-    assert done.status == 2
-    assert "jaxlake[sweeps]" in done.err
+    result = cli("sweep", spec, "--out", tmp_path / "out")
+    assert result.status == 2
+    assert "jaxlake[sweeps]" in result.err
     assert not (tmp_path / "out").exists()
 
 
@@ -90,6 +90,6 @@ def test_terminated_sweep_ends_with_143_and_resumes(spec, tmp_path):
         assert process.stderr.readline() == "jaxlake: 0 of 2 chunks\n"
         process.send_signal(signal.SIGTERM)
         assert process.wait() == 143
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert (done.returncode, done.stdout) == (0, f"{tmp_path / 'out'}: 12 rows\n")
+    resumed = subprocess.run(command, capture_output=True, text=True)
+    assert (resumed.returncode, resumed.stdout) == (0, f"{tmp_path / 'out'}: 12 rows\n")
     assert not list((tmp_path / "out").rglob("*.tmp"))

@@ -1,4 +1,4 @@
-"""Commands and URLs: sets and sweeps accept them, other paths raise errors."""
+"""Board sets and sweeps accept URLs; other path arguments reject them."""
 
 import argparse
 import re
@@ -15,18 +15,18 @@ PATHS = {"ANSWERS", "CONFIG", "DIR", "FILE", "FOLDER", "PATH", "RESULTS"}
 PATHS |= {"RUN", "SOURCE", "SPEC", "STUDY", "TARGET"}
 
 
-def arguments(parser, command=()):
+def all_arguments(parser, command=()):
     """Yield (command, action) for each argument of all commands."""
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             for name, inner in action.choices.items():
-                yield from arguments(inner, (*command, name))
+                yield from all_arguments(inner, (*command, name))
         else:
             yield " ".join(command), action
 
 
 def test_paths_take_urls_for_sets_and_sweeps_only():
-    paths = [(c, a) for c, a in arguments(make_parser(complete=True)) if a.metavar in PATHS]
+    paths = [(c, a) for c, a in all_arguments(make_parser(complete=True)) if a.metavar in PATHS]
     assert len(paths) > 20
     for _, action in paths:
         if action.type is not any_path:
@@ -58,9 +58,9 @@ def test_paths_take_urls_for_sets_and_sweeps_only():
 def test_invalid_urls_end_with_status_2(words, message, cli, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "gcsfs", None)
     monkeypatch.chdir(tmp_path)
-    done = cli(*words.split())
-    assert done.status == 2
-    assert re.search(message, done.err)
+    result = cli(*words.split())
+    assert result.status == 2
+    assert re.search(message, result.err)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -69,8 +69,10 @@ def test_dataset_commands_read_a_remote_set(cli, tmp_path):
     small_set.make(tmp_path / "set")
     url = f"memory://{tmp_path}/store"
     fsspec.filesystem("memory").put(f"{tmp_path}/set/", f"{url}/", recursive=True)
-    here, there = (cli("dataset", "info", one, "--verify") for one in (tmp_path / "set", url))
-    assert (there.status, there.out) == (0, here.out)
+    local, remote = (
+        cli("dataset", "info", location, "--verify") for location in (tmp_path / "set", url)
+    )
+    assert (remote.status, remote.out) == (0, local.out)
     for name, source in (("a.jsonl", tmp_path / "set"), ("b.jsonl", url)):
         assert cli("dataset", "convert", source, tmp_path / name).status == 0
     assert (tmp_path / "a.jsonl").read_bytes() == (tmp_path / "b.jsonl").read_bytes()

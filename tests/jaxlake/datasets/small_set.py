@@ -1,7 +1,7 @@
-"""A small set of boards, made in this process or in one that kills itself at a rename.
+"""Make a small board set, in this process or in one that kills itself at a rename.
 
-`python tests/jaxlake/datasets/small_set.py DIRECTORY NUMBER before|after`: SIGKILL before or after
-the rename of that number, counted from 1.
+`python tests/jaxlake/datasets/small_set.py DIRECTORY NUMBER before|after` sends itself SIGKILL
+before or after rename NUMBER, counted from 1.
 """
 
 import os
@@ -25,7 +25,7 @@ OPTIONS: dict[str, Any] = {
 
 
 def make(directory: str | Path, **changes: Any) -> Any:
-    """Make three parts of two kinds of boards; of the 2x2 boards there are only 24."""
+    """Make three parts of two kinds of boards; only 24 boards of 2x2 exist."""
     params = lake_params([2, 4], [0.0, 0.3], [0.5, 0.25], 2)
     return make_set(directory, jax.random.key(11), params, 96, **(OPTIONS | changes))
 
@@ -33,17 +33,17 @@ def make(directory: str | Path, **changes: Any) -> Any:
 def main(directory: str, number: str, moment: str) -> None:
     rename, calls = os.replace, 0
 
-    def dying(source: Any, target: Any) -> None:
+    def replace_or_die(source: Any, target: Any) -> None:
         nonlocal calls
         calls += 1
-        last = calls == int(number)
-        if last and moment == "before":
+        is_fatal = calls == int(number)
+        if is_fatal and moment == "before":
             os.kill(os.getpid(), signal.SIGKILL)
         rename(source, target)
-        if last:
+        if is_fatal:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    os.replace = dying  # type: ignore[assignment]
+    os.replace = replace_or_die  # type: ignore[assignment]
     make(directory)
 
 

@@ -36,12 +36,12 @@ from tests.jaxlake.solver.boards import assert_same, row_of
 PARTS = 3
 
 
-def contents(directory):
+def read_files(directory):
     return {path.name: path.read_bytes() for path in Path(directory).iterdir()}
 
 
-def grids(made):
-    return [tuple(format_grid(row_of(made.instances, i))) for i in range(len(made.cell))]
+def grids_of(lakes):
+    return [tuple(format_grid(row_of(lakes.instances, i))) for i in range(len(lakes.cell))]
 
 
 @pytest.fixture(scope="module")
@@ -62,12 +62,12 @@ def test_one_part_set_loads_as_generated(tmp_path):
     make_set(tmp_path, jax.random.key(5), params, 32, **options)
     key = jax.random.fold_in(jax.random.fold_in(jax.random.key(5), 0), 0)
     del options["part_size"]
-    made = jax.device_get(generate(key, params, 32, **options))
-    assert made.filled.all()
+    generated = jax.device_get(generate(key, params, 32, **options))
+    assert generated.filled.all()
     loaded = load_set(tmp_path)
-    assert_same((loaded.instances, loaded.solutions), (made.instances, made.solutions))
-    assert loaded.cell.tolist() == made.cell.tolist()
-    assert read_counts(tmp_path)["candidates"].tolist() == made.candidates.tolist()
+    assert_same((loaded.instances, loaded.solutions), (generated.instances, generated.solutions))
+    assert loaded.cell.tolist() == generated.cell.tolist()
+    assert read_counts(tmp_path)["candidates"].tolist() == generated.candidates.tolist()
 
 
 def test_load_returns_the_filled_boards_of_save(finished, tmp_path):
@@ -94,25 +94,25 @@ def test_load_returns_the_filled_boards_of_save(finished, tmp_path):
         jaxlake.save(lakes, tmp_path / "absent" / "lakes")
     with pytest.raises(TypeError, match="lakes must be the output of generate, got Instance"):
         jaxlake.save(lakes.instances, tmp_path / "boards")
-    several = jax.tree.map(lambda leaf: np.stack([leaf, leaf]), lakes)
+    batch = jax.tree.map(lambda leaf: np.stack([leaf, leaf]), lakes)
     with pytest.raises(ValueError, match=r"lakes must be one set .* got \(2, "):
-        jaxlake.save(several, tmp_path / "boards")
+        jaxlake.save(batch, tmp_path / "boards")
     with pytest.raises(TypeError, match="path must be a string or a path, got int"):
         jaxlake.save(lakes, 5)
 
 
 def test_boards_are_distinct_within_their_parts(finished):
     parts = list(read_parts(finished))
-    for index, made in enumerate(parts):
-        assert set(part_of(made.instances, PARTS).tolist()) == {index}
-    boards = list(itertools.chain.from_iterable(map(grids, parts)))
+    for index, part in enumerate(parts):
+        assert set(part_of(part.instances, PARTS).tolist()) == {index}
+    boards = list(itertools.chain.from_iterable(map(grids_of, parts)))
     assert len(boards) == len(set(boards)) == len(load_set(finished).cell)
 
 
 def test_stored_plans_and_optima_match_their_boards(finished):
-    for made in read_parts(finished):
-        for index, grid in enumerate(grids(made)):
-            solution = row_of(made.solutions, index)
+    for part in read_parts(finished):
+        for index, grid in enumerate(grids_of(part)):
+            solution = row_of(part.solutions, index)
             cost = least_sum_of_costs(list(grid))
             assert cost == (solution.sum_of_costs, solution.needs_wait)
             assert least_makespan(list(grid)) == solution.makespan
@@ -127,7 +127,7 @@ def test_set_does_not_depend_on_workers_or_process_settings(finished, tmp_path):
         with pytest.raises(DatasetError, match=r"2 of 3 parts are missing, .* part-00000\.npz"):
             load_set(tmp_path / "other")
         small_set.make(tmp_path / "other", worker=(0, 2))
-    assert contents(tmp_path / "other") == contents(finished)
+    assert read_files(tmp_path / "other") == read_files(finished)
 
 
 @pytest.mark.slow
@@ -138,17 +138,17 @@ def test_killed_writer_resumes_to_the_same_bytes(number, moment, finished, tmp_p
     environment = os.environ | {"JAX_COMPILATION_CACHE_DIR": str(tmp_path / "cache")}
     end = subprocess.run(command, env=environment, capture_output=True)
     assert end.returncode == -signal.SIGKILL, end.stderr.decode()
-    made = number if moment == "after" else number - 1
-    assert missing_parts(directory) == list(range(made, PARTS))
-    assert any(name.endswith(".tmp") for name in contents(directory)) == (moment == "before")
+    finished_parts = number if moment == "after" else number - 1
+    assert missing_parts(directory) == list(range(finished_parts, PARTS))
+    assert any(name.endswith(".tmp") for name in read_files(directory)) == (moment == "before")
     small_set.make(directory)
-    assert contents(directory) == contents(finished)
+    assert read_files(directory) == read_files(finished)
 
 
 def test_finished_set_is_not_rewritten(copy):
     before = {path.name: path.stat().st_mtime_ns for path in copy.iterdir()}
     progress = []
-    small_set.make(copy, progress=lambda *told: progress.append(told))
+    small_set.make(copy, progress=lambda *counts: progress.append(counts))
     assert progress == [(PARTS, PARTS)]
     assert {path.name: path.stat().st_mtime_ns for path in copy.iterdir()} == before
 
@@ -160,7 +160,7 @@ def test_remote_set_has_equal_bytes_and_resumes(finished, tmp_path):
         small_set.make(url, worker=(part, PARTS))
         assert missing_parts(url) == list(range(part + 1, PARTS))
     stored = {file.rpartition("/")[2]: store.cat(file) for file in store.ls(url, detail=False)}
-    assert stored == contents(finished)
+    assert stored == read_files(finished)
     assert_same(load_set(url), load_set(finished))
     assert read_counts(url)["candidates"].tolist() == read_counts(finished)["candidates"].tolist()
     with pytest.raises(DatasetError, match="another set: horizon: it has 16, got 17"):
@@ -207,10 +207,12 @@ def test_link_out_of_a_set_is_rejected(copy, tmp_path):
 
 
 def test_set_folder_rejects_another_request(copy, finished):
-    for name, value, had in (("horizon", 17, 16), ("max_candidates", 9, 2048)):
-        with pytest.raises(DatasetError, match=f"another set: {name}: it has {had}, got {value}"):
+    for name, value, stored in (("horizon", 17, 16), ("max_candidates", 9, 2048)):
+        with pytest.raises(
+            DatasetError, match=f"another set: {name}: it has {stored}, got {value}"
+        ):
             small_set.make(copy, **{name: value})
-    assert contents(copy) == contents(finished)
+    assert read_files(copy) == read_files(finished)
     manifest = json.loads((copy / "manifest.json").read_text())
     manifest["params"]["hole_ratio"][0] = 0.5
     (copy / "manifest.json").write_text(json.dumps(manifest))

@@ -1,4 +1,4 @@
-"""Boards as a Hugging Face dataset, with the rows that oracles and rewards expect."""
+"""Boards as a Hugging Face dataset."""
 
 import re
 
@@ -20,10 +20,10 @@ SINGLE = [["S F G", "F H F", "H F F"], ["F S", "G F"]]
 
 @pytest.fixture(scope="module")
 def boards():
-    """Boards of one and two agents in NumPy leaves: solved, unsolvable, and unknown."""
+    """Return solved, unsolvable and unknown boards of one and two agents, with solutions."""
     batch = instances([*random_grids(9, 60, (2, 3, 4, 5, 6), (2,), 0.4), *SINGLE], 7, 2)
     solutions = jax.device_get(solve_batch(batch, horizon=6))
-    assert {Status(one) for one in solutions.status} == set(Status)
+    assert {Status(status) for status in solutions.status} == set(Status)
     assert solutions.needs_wait.any()
     assert (solutions.plan != solutions.makespan_plan).any()
     return batch, solutions
@@ -35,29 +35,29 @@ def dataset(boards):
 
 
 def test_boards_without_solutions_are_their_grids(boards):
-    made = to_hugging_face(boards[0])
-    assert made.column_names == ["grid", "size", "num_agents"]
-    grids = [parse_grid(grid) for grid in made["grid"]]
-    again = jaxlake.stack_instances(grids)
-    assert jax.tree.all(jax.tree.map(np.array_equal, again, instances(made["grid"], 6, 2)))
+    converted = to_hugging_face(boards[0])
+    assert converted.column_names == ["grid", "size", "num_agents"]
+    grids = [parse_grid(grid) for grid in converted["grid"]]
+    batch = jaxlake.stack_instances(grids)
+    assert jax.tree.all(jax.tree.map(np.array_equal, batch, instances(converted["grid"], 6, 2)))
 
 
 def test_dataset_round_trips_through_parquet_and_json(dataset, tmp_path):
-    for way, write in (("parquet", dataset.to_parquet), ("json", dataset.to_json)):
-        file = str(tmp_path / f"boards.{way}")
+    for file_format, write in (("parquet", dataset.to_parquet), ("json", dataset.to_json)):
+        file = str(tmp_path / f"boards.{file_format}")
         write(file)
         cache = str(tmp_path / "cache")
-        again = datasets.load_dataset(way, data_files=file, cache_dir=cache, split="train")
-        assert again.to_list() == dataset.to_list()
+        loaded = datasets.load_dataset(file_format, data_files=file, cache_dir=cache, split="train")
+        assert loaded.to_list() == dataset.to_list()
 
 
 def test_prompt_is_messages_or_text_with_the_board(boards, dataset):
     text = to_hugging_face(boards[0], prompt="full", chat=False)
     assert "answer" not in text.column_names
-    for row, words in zip(dataset, text["prompt"], strict=True):
+    for row, text_prompt in zip(dataset, text["prompt"], strict=True):
         (message,) = row["prompt"]
         assert message["role"] == "user"
-        for prompt in (message["content"], words):
+        for prompt in (message["content"], text_prompt):
             rows = re.findall(r"^[FHSsGg](?: [FHSsGg])+$", prompt, re.MULTILINE)
             assert rows == row["grid"]
 
@@ -65,14 +65,14 @@ def test_prompt_is_messages_or_text_with_the_board(boards, dataset):
 def test_row_answer_earns_the_maximum_reward(dataset):
     solved = dataset.filter(lambda row: row["status"] == "OPTIMAL")
     columns = {name: solved[name] for name in ("grid", "sum_of_costs", "prompt")}
-    paid = lake_reward(columns.pop("prompt"), solved["answer"], **columns)
-    assert paid == [1.0] * len(solved)
+    rewards = lake_reward(columns.pop("prompt"), solved["answer"], **columns)
+    assert rewards == [1.0] * len(solved)
     row = solved[0]
     plan = parse_answer(row["answer"], row["num_agents"], max_steps=64).plan
-    assert [len(one) for one in plan] == [max(1, len(one)) for one in row["plan"]]
+    assert [len(actions) for actions in plan] == [max(1, len(actions)) for actions in row["plan"]]
 
 
-def test_stack_instances_rejects_invalid_batches(boards):
+def test_to_hugging_face_rejects_invalid_arguments(boards):
     batch, solutions = boards
     with pytest.raises(ValueError, match=r"must have shape \(B,\), got \(\)"):
         to_hugging_face(parse_grid(SINGLE[0]))

@@ -59,20 +59,22 @@ def test_movingai_files_round_trip(tmp_path):
     rng = random.Random(1)
     for number in range(40):
         agents = rng.randint(2, 5)
-        (known,) = with_starts_on_goals(number, 1, sizes=(rng.randint(4, 8),), agents=(agents,))
-        board = row_of(instances([known], known.size, agents), 0)
+        (oracle_board,) = with_starts_on_goals(
+            number, 1, sizes=(rng.randint(4, 8),), agents=(agents,)
+        )
+        board = row_of(instances([oracle_board], oracle_board.size, agents), 0)
         movingai.write_movingai(tmp_path, "b", board)
         scenarios = movingai.read_scen(tmp_path / "b.scen")
         grid_map = movingai.read_map(tmp_path / "b.map")
         assert_same(movingai.instance_from_scenarios(grid_map, scenarios, agents), board)
         rows = (tmp_path / "b.scen").read_text().splitlines()[1:]
-        for row, start, goal in zip(rows, known.starts, known.goals, strict=True):
-            steps = distances_to(known, goal).get(start, math.inf)
+        for row, start, goal in zip(rows, oracle_board.starts, oracle_board.goals, strict=True):
+            steps = distances_to(oracle_board, goal).get(start, math.inf)
             assert float(row.split("\t")[-1]) == steps
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
+    ("old", "new", "message"),
     [
         ("octile", "hex", r"a.map: the first lines must be 'type octile'"),
         ("height 3", "height x", r"a.map: the first lines must be"),
@@ -89,17 +91,17 @@ def test_movingai_files_round_trip(tmp_path):
         ("\t3\t2\t0", "\t-3\t2\t0", r"a.scen:3: start x must be .* got '-3'"),
     ],
 )
-def test_invalid_file_error_names_line_and_field(tmp_path, old, new, said):
-    name = said.partition(":")[0]
+def test_invalid_file_error_names_line_and_field(tmp_path, old, new, message):
+    name = message.partition(":")[0]
     text = {"a.map": MAP, "a.scen": SCEN}[name]
     read_file = {"a.map": movingai.read_map, "a.scen": movingai.read_scen}[name]
     assert old in text
-    with pytest.raises(DatasetError, match=said):
+    with pytest.raises(DatasetError, match=message):
         read_file(write(tmp_path / name, text.replace(old, new, 1)))
 
 
 @pytest.mark.parametrize(
-    ("rows", "agents", "said"),
+    ("rows", "agents", "message"),
     [
         ([(0, 0, 2, 1)], 2, r"num_agents must be in \[1, 1\], got 2"),
         ([(0, 0, 2, 0)], 1, r"a.scen:2: the goal x = 2, y = 0 must be a passable cell"),
@@ -111,11 +113,11 @@ def test_invalid_file_error_names_line_and_field(tmp_path, old, new, said):
         ),
     ],
 )
-def test_non_lake_tasks_are_rejected(tmp_path, rows, agents, said):
+def test_non_lake_tasks_are_rejected(tmp_path, rows, agents, message):
     grid_map = movingai.read_map(write(tmp_path / "a.map", MAP))
     lines = [f"0 a.map 4 3 {a} {b} {c} {d} 1.0" for a, b, c, d in rows]
     scenarios = movingai.read_scen(write(tmp_path / "a.scen", "\n".join(["version 1", *lines])))
-    with pytest.raises(DatasetError, match=said):
+    with pytest.raises(DatasetError, match=message):
         movingai.instance_from_scenarios(grid_map, scenarios, agents)
 
 

@@ -1,4 +1,4 @@
-"""Published rows: the reader finds the prompt's board among other grids."""
+"""Published rows: readers find the board in a prompt."""
 
 import json
 import random
@@ -36,7 +36,7 @@ RULES = "No two agents may be in one cell, or trade cells, in the same step. " *
 FORMAT = "Answer with one line an agent, such as\nAgent 0: RIGHT, DOWN\nAgent 1: WAIT\n"
 
 
-def tasks(grid):
+def task_sentences(grid):
     board = read(grid)
     return "".join(
         f"Agent {i} needs to go from {start} to {goal}\n"
@@ -44,20 +44,20 @@ def tasks(grid):
     )
 
 
-def prompt(grid, *, sentences=True):
+def make_prompt(grid, *, sentences=True):
     agents = len(read(grid).starts)
-    said = tasks(grid) if sentences else ""
+    task_text = task_sentences(grid) if sentences else ""
     return "\n".join(
-        [LEGEND.format(k=agents), RULES, EXAMPLE, "Now the task:", *grid, said, FORMAT]
+        [LEGEND.format(k=agents), RULES, EXAMPLE, "Now the task:", *grid, task_text, FORMAT]
     )
 
 
-def rows_of(grids):
+def make_rows(grids):
     return [
         {
             "sample_id": f"{len(read(g).starts)}ag_{len(g)}x{len(g)}_hr0.2_{i:03d}",
             "num_agents": len(read(g).starts),
-            "text": prompt(g),
+            "text": make_prompt(g),
         }
         for i, g in enumerate(grids)
     ]
@@ -72,18 +72,18 @@ def grids():
 
 def test_known_rows_match_their_sentence():
     rows = read_published(PUBLISHED)
-    known = [json.loads(line) for line in PUBLISHED.read_text().splitlines()]
+    records = [json.loads(line) for line in PUBLISHED.read_text().splitlines()]
     assert [row.sample_id for row in rows] == [f"3ag_3x3_hr0.1_{i:03d}" for i in range(4)]
-    for row, record in zip(rows, known, strict=True):
+    for row, record in zip(rows, records, strict=True):
         assert format_grid(row.instance) == record["grid"]
-        assert record["first_pair"] == tasks(format_grid(row.instance)).splitlines()[0]
+        assert record["first_pair"] == task_sentences(format_grid(row.instance)).splitlines()[0]
         assert (row.num_agents, row.text, row.config) == (3, "", None)
 
 
 def test_find_board_skips_legends_and_examples(grids):
     for grid in grids:
         for sentences in (True, False):
-            text = prompt(grid, sentences=sentences)
+            text = make_prompt(grid, sentences=sentences)
             assert 1100 < len(text) < 3200
             agents = len(read(grid).starts)
             assert format_grid(find_board(text, num_agents=agents, size=len(grid))) == grid
@@ -96,8 +96,8 @@ def test_sentence_selects_the_board():
     decoy = ["S F s", "g F A", "G H a"]
     for boards in ([real, decoy], [decoy, real]):
         text = "\n\n".join("\n".join(board) for board in boards)
-        assert format_grid(find_board(f"{text}\n{tasks(real)}")) == real
-        assert format_grid(find_board(f"{tasks(decoy)}{text}")) == decoy
+        assert format_grid(find_board(f"{text}\n{task_sentences(real)}")) == real
+        assert format_grid(find_board(f"{task_sentences(decoy)}{text}")) == decoy
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_sentence_selects_the_board():
         ["```", "S F G", "s H F", "g F F", "```"],
     ],
 )
-def test_text_around_edit_rows_is_ignored(rows):
+def test_find_board_ignores_text_around_rows(rows):
     board = find_board("\n".join(["The map:", *rows, "Plan."]))
     assert format_grid(board) == ["S F G", "s H F", "g F F"]
 
@@ -129,7 +129,7 @@ CONFIGURATIONS = ["benchmark_wr0.25", "benchmark_wr0.5"]
 
 
 def test_rows_are_equal_for_all_file_formats(grids, tmp_path):
-    records = rows_of(grids)
+    records = make_rows(grids)
     folder = tmp_path / "set" / CONFIGURATIONS[0]
     folder.mkdir(parents=True)
     (folder / "test.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
@@ -149,7 +149,7 @@ ROW = {"sample_id": "2ag_3x3_hr0.1_007", "num_agents": 2, "text": "S F G\ns H F\
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"sample_id": None}, "rows.jsonl:2: sample_id: missing"),
         ({"num_agents": "two"}, r"2ag_3x3_hr0.1_007: num_agents must be in \[1, 5\], got 'two'"),
@@ -160,24 +160,26 @@ ROW = {"sample_id": "2ag_3x3_hr0.1_007", "num_agents": 2, "text": "S F G\ns H F\
         ({"text": "", "grid": ["S G", "F F"]}, "no board of 2 agents of side 3 in it; found 2x2"),
     ],
 )
-def test_invalid_row_error_names_file_line_and_id(tmp_path, changes, said):
+def test_invalid_row_error_names_file_line_and_id(tmp_path, changes, message):
     lines = [json.dumps(ROW), json.dumps(ROW | changes)]
     (tmp_path / "rows.jsonl").write_text("\n".join(lines))
-    with pytest.raises(DatasetError, match=f"rows.jsonl:2: .*{said}" if said[0] != "r" else said):
+    with pytest.raises(
+        DatasetError, match=f"rows.jsonl:2: .*{message}" if message[0] != "r" else message
+    ):
         read_published(tmp_path / "rows.jsonl")
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "said"),
+    ("name", "content", "message"),
     [
         ("rows.jsonl", b"{", "rows.jsonl:1: not JSON"),
         ("rows.txt", b"", "rows.txt: the file must end in .jsonl, .parquet, got '.txt'"),
         ("rows.parquet", b"PAR1", "rows.parquet: can't be read as Parquet"),
     ],
 )
-def test_invalid_row_files_give_one_message(tmp_path, name, content, said):
+def test_invalid_row_files_give_one_message(tmp_path, name, content, message):
     (tmp_path / name).write_bytes(content)
-    with pytest.raises(DatasetError, match=said):
+    with pytest.raises(DatasetError, match=message):
         read_published(tmp_path / name)
 
 

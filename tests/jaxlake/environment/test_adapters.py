@@ -1,4 +1,4 @@
-"""Adapters pass the checks, wrappers and trainers of other libraries."""
+"""Adapters against the checks, wrappers and trainers of other libraries."""
 
 import pickle
 import warnings
@@ -26,7 +26,7 @@ PARAMS = env_params(BOARDS, max_steps=9)
 NAME = "MAPF-FrozenLake-4x4-2ag-v0"
 
 
-def _lake(interface, observation=None, params=PARAMS, **options):
+def _adapt_lake(interface, observation=None, params=PARAMS, **options):
     by_agent = interface in ("pettingzoo", "jaxmarl")
     observation = observation or (FlatAgents() if by_agent else Flat())
     return adapt(interface, LakeEnvironment(observation=observation), params, **options)
@@ -34,7 +34,7 @@ def _lake(interface, observation=None, params=PARAMS, **options):
 
 @pytest.fixture(scope="module")
 def lake():
-    return _lake("gymnax")
+    return _adapt_lake("gymnax")
 
 
 def test_lake_follows_the_gymnax_interface(lake):
@@ -43,15 +43,15 @@ def test_lake_follows_the_gymnax_interface(lake):
     assert isinstance(lake, environment.Environment)
     assert (lake.name, lake.num_actions) == ("MAPF-FrozenLake", 25)
     assert isinstance(lake.action_space(lake.default_params), spaces.Discrete)
-    seen_in = lake.observation_space(lake.default_params)
-    assert isinstance(seen_in, spaces.Box)
-    seen, state = lake.reset(jax.random.key(0))
-    assert (seen.shape, seen.dtype) == (seen_in.shape, seen_in.dtype)
-    assert bool(seen_in.contains(seen))
-    again, _ = lake.reset(jax.random.key(0), lake.default_params)
-    assert np.array_equal(seen, again)
-    short = lake.default_params.replace(max_steps_in_episode=1)
-    assert bool(lake.step(jax.random.key(0), state, 0, short)[4])
+    space = lake.observation_space(lake.default_params)
+    assert isinstance(space, spaces.Box)
+    observation, state = lake.reset(jax.random.key(0))
+    assert (observation.shape, observation.dtype) == (space.shape, space.dtype)
+    assert bool(space.contains(observation))
+    repeated, _ = lake.reset(jax.random.key(0), lake.default_params)
+    assert np.array_equal(observation, repeated)
+    short_params = lake.default_params.replace(max_steps_in_episode=1)
+    assert bool(lake.step(jax.random.key(0), state, 0, short_params)[4])
 
 
 def test_gymnax_step_equals_our_step(lake):
@@ -61,12 +61,12 @@ def test_gymnax_step_equals_our_step(lake):
     for t in range(40):
         key = jax.random.key(t)
         action = jnp.int32(t % 25)
-        theirs = Environment.step(lake, key, state, action, PARAMS)
-        # They start again with the second half of the key.
-        ours = lake.step(jax.random.split(key)[1], state, action)
-        assert_same(theirs[:5], ours[:5])
-        assert_same(theirs[5]["final_observation"], ours[5]["final_observation"])
-        state = ours[1]
+        expected = Environment.step(lake, key, state, action, PARAMS)
+        # gymnax resets with the second half of the key.
+        actual = lake.step(jax.random.split(key)[1], state, action)
+        assert_same(expected[:5], actual[:5])
+        assert_same(expected[5]["final_observation"], actual[5]["final_observation"])
+        state = actual[1]
 
 
 def test_gymnax_gym_wrapper_plays_the_lake(lake):
@@ -74,11 +74,11 @@ def test_gymnax_gym_wrapper_plays_the_lake(lake):
 
     gym = GymnaxToGymWrapper(lake, seed=1)
     assert gym.action_space.n == 25
-    seen, _ = gym.reset(seed=2)
+    observation, _ = gym.reset(seed=2)
     gym.action_space.seed(0)
     for _ in range(12):
-        assert gym.observation_space.contains(np.asarray(seen))
-        seen, _, terminated, truncated, info = gym.step(gym.action_space.sample())
+        assert gym.observation_space.contains(np.asarray(observation))
+        observation, _, terminated, truncated, info = gym.step(gym.action_space.sample())
         assert bool(terminated) == bool(info["terminated"])
         assert bool(truncated) == bool(info["truncated"])
     limit = PARAMS.replace(max_steps_in_episode=1)
@@ -91,13 +91,13 @@ def test_gymnasium_check_env_passes():
 
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        check_env(_lake("gymnasium", render_mode="ansi"))
-    said = [str(warning.message) for warning in caught]
-    assert all("not having a spec" in message for message in said), said
+        check_env(_adapt_lake("gymnasium", render_mode="ansi"))
+    messages = [str(warning.message) for warning in caught]
+    assert all("not having a spec" in message for message in messages), messages
 
 
 def test_gymnasium_episode_equals_the_lake():
-    gym = _lake("gymnasium", render_mode="ansi")
+    gym = _adapt_lake("gymnasium", render_mode="ansi")
     with pytest.raises(gymnasium.error.ResetNeeded, match="reset"):
         gym.step(0)
     _, info = gym.reset(seed=0)
@@ -107,21 +107,21 @@ def test_gymnasium_episode_equals_the_lake():
     assert gym.render().splitlines() == jaxlake.format_grid(board)
     plan, ended = [], False
     while not ended:
-        chosen = action.sample(mask=info["action_mask"])
-        plan.append(np.asarray(split_joint_action(chosen, 2)))
-        _, reward, terminated, truncated, info = gym.step(chosen)
+        joint_action = action.sample(mask=info["action_mask"])
+        plan.append(np.asarray(split_joint_action(joint_action, 2)))
+        _, reward, terminated, truncated, info = gym.step(joint_action)
         ended = terminated or truncated
     outcome = jaxlake.verify(board, np.stack(plan))
     assert bool(outcome.valid) == bool(info["solved"]) == (reward == 1.0)
     assert terminated == (int(outcome.failure) != jaxlake.Failure.GOAL_NOT_REACHED)
     with pytest.raises(ValueError, match="render_mode must be None or 'ansi', got 'human'"):
-        _lake("gymnasium", render_mode="human")
+        _adapt_lake("gymnasium", render_mode="human")
 
 
 def test_pettingzoo_parallel_api_test_passes():
     from pettingzoo.test import parallel_api_test
 
-    lake = _lake("pettingzoo", render_mode="ansi")
+    lake = _adapt_lake("pettingzoo", render_mode="ansi")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         parallel_api_test(lake, num_cycles=100)
@@ -129,7 +129,7 @@ def test_pettingzoo_parallel_api_test_passes():
 
 def test_parallel_episode_ends_for_all_agents_with_a_failure():
     grid = jaxlake.parse_grid(["S G", "s g"], max_size=4)
-    lake = _lake("pettingzoo", params=env_params(grid), render_mode="ansi")
+    lake = _adapt_lake("pettingzoo", params=env_params(grid), render_mode="ansi")
     with pytest.raises(gymnasium.error.ResetNeeded, match="reset"):
         lake.step({"agent_0": 0, "agent_1": 0})
     _, infos = lake.reset(seed=3)
@@ -147,12 +147,12 @@ def test_parallel_episode_ends_for_all_agents_with_a_failure():
 
 @pytest.mark.parametrize(("interface", "action"), [("gymnasium", 7), ("pettingzoo", None)])
 def test_adapters_pickle_within_an_episode(interface, action):
-    lake = _lake(interface)
+    lake = _adapt_lake(interface)
     lake.reset(seed=4)
     action = {"agent_0": 2, "agent_1": 1} if action is None else action
     copy = pickle.loads(pickle.dumps(lake))
-    for one, other in zip(lake.step(action), copy.step(action), strict=True):
-        assert_same(one, other)
+    for expected, actual in zip(lake.step(action), copy.step(action), strict=True):
+        assert_same(expected, actual)
     assert_same(lake.reset()[0], copy.reset()[0])
 
 
@@ -160,21 +160,21 @@ def test_adapters_pickle_within_an_episode(interface, action):
 def test_async_vector_env_plays_in_spawned_processes():
     from gymnasium.vector import AsyncVectorEnv
 
-    lake = _lake("gymnasium")
+    lake = _adapt_lake("gymnasium")
     lakes = AsyncVectorEnv([lambda: lake] * 2, context="spawn")
     try:
-        seen, _ = lakes.reset(seed=[0, 1])
-        assert_same(seen[1], lake.reset(seed=1)[0])
+        observations, _ = lakes.reset(seed=[0, 1])
+        assert_same(observations[1], lake.reset(seed=1)[0])
         assert lakes.step(np.array([0, 7]))[1][1] == lake.step(7)[1]
     finally:
         lakes.close()
 
 
 def test_jaxmarl_observations_hold_the_world_state():
-    lake = _lake("jaxmarl")
-    seen, state = lake.reset(jax.random.key(0))
-    rows = np.concatenate([seen[agent] for agent in lake.agents])
-    np.testing.assert_array_equal(seen["world_state"], rows)
+    lake = _adapt_lake("jaxmarl")
+    observations, state = lake.reset(jax.random.key(0))
+    rows = np.concatenate([observations[agent] for agent in lake.agents])
+    np.testing.assert_array_equal(observations["world_state"], rows)
     np.testing.assert_array_equal(lake.get_world_state(state), rows)
     assert lake.world_state_size == len(rows)
     actions = dict.fromkeys(lake.agents, 0)
@@ -186,7 +186,7 @@ def test_rejax_ppo_learns_an_easy_lake():
     from rejax import PPO
 
     _, boards = pool_of(1, 64, [2], [2], 2, 2, holes=0.0)
-    lake = _lake("gymnax-before-1.0", params=env_params(boards, max_steps=8))
+    lake = _adapt_lake("gymnax-before-1.0", params=env_params(boards, max_steps=8))
     ppo = PPO.create(
         env=lake, total_timesteps=65_536, eval_freq=32_768, num_envs=64, num_steps=32, gamma=0.95
     )
@@ -202,7 +202,7 @@ def test_jaxmarl_wrappers_accept_the_lake():
     from jaxmarl.environments.multi_agent_env import MultiAgentEnv
     from jaxmarl.wrappers.baselines import CTRolloutManager, LogWrapper
 
-    lake = _lake("jaxmarl")
+    lake = _adapt_lake("jaxmarl")
     assert isinstance(lake, MultiAgentEnv)
     logged = LogWrapper(lake)
     _, state = logged.reset(jax.random.key(0))
@@ -216,12 +216,12 @@ def test_jaxmarl_wrappers_accept_the_lake():
             total, ended = 0.0, ended + 1
     assert ended > 3
     manager = CTRolloutManager(lake, batch_size=4)
-    seen, states = manager.batch_reset(jax.random.key(1))
-    assert seen["__all__"].shape[0] == 4
+    observations, states = manager.batch_reset(jax.random.key(1))
+    assert observations["__all__"].shape[0] == 4
     actions = manager.batch_sample(jax.random.key(2), "agent_0")
-    both = dict.fromkeys(lake.agents, actions)
-    seen, *_ = manager.batch_step(jax.random.key(3), states, both)
-    assert seen["agent_1"].shape[0] == 4
+    joint_actions = dict.fromkeys(lake.agents, actions)
+    observations, *_ = manager.batch_step(jax.random.key(3), states, joint_actions)
+    assert observations["agent_1"].shape[0] == 4
 
 
 def test_make_for_splits_options(monkeypatch):
@@ -240,7 +240,7 @@ def test_make_for_splits_options(monkeypatch):
 
 @pytest.mark.parametrize("action", [25, -1, 999, 3.0, None, [3]])
 def test_gymnasium_lake_rejects_invalid_joint_actions(action):
-    lake = _lake("gymnasium")
+    lake = _adapt_lake("gymnasium")
     lake.reset(seed=0)
     with pytest.raises(ValueError, match="must be an integer from 0 to 24"):
         lake.step(action)
@@ -256,7 +256,7 @@ def test_gymnasium_lake_needs_a_reset_after_the_end():
 
 
 def test_parallel_lake_rejects_invalid_actions_by_agent():
-    lake = _lake("pettingzoo")
+    lake = _adapt_lake("pettingzoo")
     lake.reset(seed=0)
     for actions in ({"agent_0": 0}, {"agent_0": 0, "agent_1": 5}, {"agent_0": 0, "agent_1": 1.5}):
         with pytest.raises(ValueError, match=r"actions\['agent_1'\] must be an integer"):

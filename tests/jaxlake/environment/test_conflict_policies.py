@@ -1,4 +1,4 @@
-"""The three conflict policies against a plain-Python walk."""
+"""The three conflict policies against plain Python."""
 
 import random
 from functools import partial
@@ -23,102 +23,111 @@ N = 7
 
 @pytest.fixture(scope="module")
 def crowds():
-    """Crowded boards, all smaller than the padding, with agents anywhere on free cells."""
+    """Return crowded boards, smaller than the padding, with agents on random free cells."""
     rng = random.Random(3)
-    grids, places = [], []
+    grids, positions = [], []
     for _ in range(400):
         size = rng.choice([3, 4, 5])
         agents = rng.randint(2, 4 if size == 3 else K)
         grid = oracles.random_grid(rng, size, rng.uniform(0, 0.3), agents)
         grids.append(grid)
-        places.append(rng.sample(sorted(oracles.read(grid).free), agents))
-    actions = [[rng.randrange(5) for _ in cells] for cells in places]
+        positions.append(rng.sample(sorted(oracles.read(grid).free), agents))
+    actions = [[rng.randrange(5) for _ in cells] for cells in positions]
     boards = instances(grids, N, K)
     padded = np.zeros((len(grids), K, 2), np.int8)
-    chosen = np.zeros((len(grids), K), np.int8)
-    for i, (cells, joint) in enumerate(zip(places, actions, strict=True)):
+    padded_actions = np.zeros((len(grids), K), np.int8)
+    for i, (cells, joint) in enumerate(zip(positions, actions, strict=True)):
         padded[i, : len(cells)] = cells
-        chosen[i, : len(joint)] = joint
-    return grids, places, actions, boards, padded, chosen
+        padded_actions[i, : len(joint)] = joint
+    return grids, positions, actions, boards, padded, padded_actions
 
 
-def _resolved(policy, boards, positions, actions):
+def _resolve_all(policy, boards, positions, actions):
     return jax.device_get(jax.jit(jax.vmap(partial(resolve, policy)))(boards, positions, actions))
 
 
-def _held_back(grid: list[str], here: list, actions: list[int], priority: bool) -> set[int]:
-    """Agents that stay: first those in the wrong, then those who run into one that stays."""
+def _staying_agents(grid: list[str], cells: list, actions: list[int], priority: bool) -> set[int]:
+    """Return the agents that stay: those in conflict, and those that would run into them."""
     free = oracles.read(grid).free
-    there = [
+    next_cells = [
         (r + oracles.MOVES[a][0], c + oracles.MOVES[a][1])
-        for (r, c), a in zip(here, actions, strict=True)
+        for (r, c), a in zip(cells, actions, strict=True)
     ]
-    agents = range(len(here))
-    stay = {i for i in agents if there[i] not in free}
+    agents = range(len(cells))
+    staying = {i for i in agents if next_cells[i] not in free}
     for i in agents:
         for j in agents:
-            if i < j and there[i] == there[j]:
-                stay |= {j} if priority else {i, j}
-            if i < j and there[i] == here[j] and there[j] == here[i]:
-                stay |= {i, j}
-    stay |= {i for i in agents if actions[i] == 0}
+            if i < j and next_cells[i] == next_cells[j]:
+                staying |= {j} if priority else {i, j}
+            if i < j and next_cells[i] == cells[j] and next_cells[j] == cells[i]:
+                staying |= {i, j}
+    staying |= {i for i in agents if actions[i] == 0}
     while True:
         blocked = {
-            i for i in agents for j in stay if i != j and there[i] == here[j] and i not in stay
+            i
+            for i in agents
+            for j in staying
+            if i != j and next_cells[i] == cells[j] and i not in staying
         }
         if not blocked:
-            return stay
-        stay |= blocked
+            return staying
+        staying |= blocked
 
 
 @pytest.mark.parametrize("policy", [ConflictPolicy.BLOCK_BOTH, ConflictPolicy.PRIORITY])
 def test_conflict_resolution_matches_a_plain_walk(crowds, policy):
-    grids, places, actions, boards, positions, chosen = crowds
-    result = _resolved(policy, boards, positions, chosen)
-    differs = 0
+    grids, cells_before, actions, boards, positions, padded_actions = crowds
+    result = _resolve_all(policy, boards, positions, padded_actions)
+    changed = 0
     for i, grid in enumerate(grids):
-        stay = _held_back(grid, places[i], actions[i], policy is ConflictPolicy.PRIORITY)
-        expected = [0 if k in stay else a for k, a in enumerate(actions[i])]
-        assert result.executed[i][: len(expected)].tolist() == expected, (grid, places[i])
+        staying = _staying_agents(
+            grid, cells_before[i], actions[i], policy is ConflictPolicy.PRIORITY
+        )
+        expected = [0 if k in staying else a for k, a in enumerate(actions[i])]
+        assert result.executed[i][: len(expected)].tolist() == expected, (grid, cells_before[i])
         cells = [tuple(cell) for cell in result.positions[i][: len(expected)].tolist()]
         assert len(set(cells)) == len(cells)
         assert set(cells) <= oracles.read(grid).free
-        for k, (r, c) in enumerate(places[i]):
+        for k, (r, c) in enumerate(cells_before[i]):
             dr, dc = oracles.MOVES[expected[k]]
             assert cells[k] == (r + dr, c + dc)
         pairs = [(p, q) for p in range(len(cells)) for q in range(p)]
-        assert not any(cells[p] == places[i][q] and cells[q] == places[i][p] for p, q in pairs)
-        differs += expected != actions[i]
-    assert 100 < differs < len(grids)
+        assert not any(
+            cells[p] == cells_before[i][q] and cells[q] == cells_before[i][p] for p, q in pairs
+        )
+        changed += expected != actions[i]
+    assert 100 < changed < len(grids)
     assert not result.failed.any()
 
 
 def test_fail_policy_matches_a_plain_walk(crowds):
-    grids, places, actions, boards, positions, chosen = crowds
-    result = _resolved(ConflictPolicy.FAIL, boards, positions, chosen)
+    grids, cells_before, actions, boards, positions, padded_actions = crowds
+    result = _resolve_all(ConflictPolicy.FAIL, boards, positions, padded_actions)
     kinds, agents = jax.device_get(jax.vmap(first_failure)(result.attempt))
-    seen = set()
+    verdicts = set()
     for i, grid in enumerate(grids):
-        verdict = _check_from(grid, places[i], actions[i])
-        seen.add(verdict)
+        verdict = _check_step(grid, cells_before[i], actions[i])
+        verdicts.add(verdict)
         expected = (None, -1) if verdict is None else verdict
         kind = jaxlake.Failure(int(kinds[i]))
         label = None if kind is jaxlake.Failure.NONE else kind.label
-        assert (label, int(agents[i])) == expected, (grid, places[i], actions[i])
+        assert (label, int(agents[i])) == expected, (grid, cells_before[i], actions[i])
         assert bool(result.failed[i]) == (verdict is not None)
     kinds = {"off_board", "hole", "vertex_conflict", "swapping_conflict"}
-    assert {verdict[0] for verdict in seen if verdict} == kinds
+    assert {verdict[0] for verdict in verdicts if verdict} == kinds
 
 
-def _check_from(grid, here, actions):
-    """The oracle's verdict on one step from anywhere: the agents' starts are moved to `here`."""
+def _check_step(grid, starts, actions):
+    """Return the oracle's verdict on one step from these cells."""
     cells = [row.split(" ") for row in grid]
     letters = [["H" if x == "H" else "F" for x in row] for row in cells]
-    for k, (r, c) in enumerate(here):
+    for k, (r, c) in enumerate(starts):
         letters[r][c] = oracles.STARTS[k]
-    spare = [(r, c) for r in range(len(cells)) for c in range(len(cells)) if letters[r][c] == "F"]
-    assert len(spare) >= len(here), "the crowd leaves goals without a cell"
-    for k, (r, c) in zip(range(len(here)), spare, strict=False):
+    free_cells = [
+        (r, c) for r in range(len(cells)) for c in range(len(cells)) if letters[r][c] == "F"
+    ]
+    assert len(free_cells) >= len(starts), "the crowd leaves goals without a cell"
+    for k, (r, c) in zip(range(len(starts)), free_cells, strict=False):
         letters[r][c] = oracles.GOALS[k]
     verdict = oracles.check([" ".join(row) for row in letters], [actions])
     if verdict.failure in (None, "goal_not_reached"):
@@ -129,7 +138,7 @@ def _check_from(grid, here, actions):
 @pytest.mark.parametrize("agents", [1, 2, 5])
 @pytest.mark.parametrize("policy", ConflictPolicy)
 def test_gpu_conflict_resolution_is_bit_identical(policy, agents):
-    """Also where the axis of agents has gaps, agents share cells, and actions are unknown."""
+    """Also with masked agents, agents in one cell, and unknown actions."""
     B, rng = 4000, np.random.default_rng(agents)
     size = rng.integers(2, N + 1, B)
     outside = np.arange(N) >= size[:, None]
@@ -143,12 +152,12 @@ def test_gpu_conflict_resolution_is_bit_identical(policy, agents):
         agent_mask=rng.random((B, agents)) < 0.8,
     )
     actions = rng.integers(-1, 7, (B, agents), dtype=np.int8)
-    somewhere = (np.arange(B) % 2 == 0)[:, None]  # agents outside the mask, else nowhere
-    positions = np.where((boards.agent_mask | somewhere)[..., None], cells[2], np.int8(-1))
+    has_position = (np.arange(B) % 2 == 0)[:, None]  # agents outside the mask, else nowhere
+    positions = np.where((boards.agent_mask | has_position)[..., None], cells[2], np.int8(-1))
 
-    def resolved(form):
+    def resolve_with(form):
         return jax.device_get(jax.jit(jax.vmap(partial(form, policy)))(boards, positions, actions))
 
     jax.tree.map(
-        np.testing.assert_array_equal, resolved(resolve_packed), resolved(resolve_unpacked)
+        np.testing.assert_array_equal, resolve_with(resolve_packed), resolve_with(resolve_unpacked)
     )

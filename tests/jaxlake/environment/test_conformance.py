@@ -31,60 +31,62 @@ def test_registered_ids_conform(name):
     check_environment(LakeEnvironment(conflict=conflict), env_params(boards))
 
 
-def _lake_with(**methods):
-    """An environment that has other methods."""
+def _override_methods(**methods):
+    """Return an environment with some methods replaced."""
     return type("Broken", (LakeEnvironment,), methods)()
 
 
-def _changing(change):
+def _change_step(change):
     """Return an environment with `change` applied to the results of `step`."""
-    return _lake_with(step=lambda self, *given: change(*LakeEnvironment.step(self, *given)))
+    return _override_methods(
+        step=lambda self, *arguments: change(*LakeEnvironment.step(self, *arguments))
+    )
 
 
-def _step_without_a_new_start(self, key, state, actions, params):
-    seen, following, reward, terminated, info = self.step_env(key, state, actions, params)
-    info |= {"final_observation": seen}
-    return seen, following, reward, terminated, following.truncated, info
+def _step_without_reset(self, key, state, actions, params):
+    observation, next_state, reward, terminated, info = self.step_env(key, state, actions, params)
+    info |= {"final_observation": observation}
+    return observation, next_state, reward, terminated, next_state.truncated, info
 
 
-def _step_env_after_the_end(self, key, state, actions, params):
-    going = replace(state, terminated=jnp.bool_(False), truncated=jnp.bool_(False))
-    return LakeEnvironment.step_env(self, key, going, actions, params)
+def _step_env_ignoring_the_end(self, key, state, actions, params):
+    running = replace(state, terminated=jnp.bool_(False), truncated=jnp.bool_(False))
+    return LakeEnvironment.step_env(self, key, running, actions, params)
 
 
-def _step_that_shows_the_state_before(self, key, state, actions, params):
-    _, *rest = LakeEnvironment.step(self, key, state, actions, params)
-    return self.observe(state, params), *rest
+def _step_observing_the_old_state(self, key, state, actions, params):
+    _, *outputs = LakeEnvironment.step(self, key, state, actions, params)
+    return self.observe(state, params), *outputs
 
 
-def _reset_with_the_clock_at_one(self, key, params):
+def _reset_at_time_1(self, key, params):
     _, state = LakeEnvironment.reset(self, key, params)
     state = replace(state, time=state.time + jnp.int32(1))
     return self.observe(state, params), state
 
 
-def _reset_with_a_clock_of_no_definite_dtype(self, key, params):
-    seen, state = LakeEnvironment.reset(self, key, params)
-    return seen, replace(state, time=jax.lax.select(state.truncated, 1, 0))
+def _reset_with_weak_time_dtype(self, key, params):
+    observation, state = LakeEnvironment.reset(self, key, params)
+    return observation, replace(state, time=jax.lax.select(state.truncated, 1, 0))
 
 
-def _action_space_without_some_actions(self, params):
-    return _Loose(0, 4, (params.instances.agent_mask.shape[-1],), jnp.int8)
+def _incomplete_action_space(self, params):
+    return _IncompleteBox(0, 4, (params.instances.agent_mask.shape[-1],), jnp.int8)
 
 
 @dataclass(frozen=True)
-class _Loose(Box):
+class _IncompleteBox(Box):
     def contains(self, value):
         return super().contains(value) & jnp.all(jnp.asarray(value) != 3)
 
 
 @dataclass(frozen=True)
-class _Narrow(Compact):
-    """Promises less than it shows."""
+class _NarrowCompact(Compact):
+    """Observation with a space that is too small."""
 
     def space(self, params):
-        wide = super().space(params).spaces
-        return Tree(replace(wide, steps_left=Box(0, 4, (), jnp.int32)))
+        spaces = super().space(params).spaces
+        return Tree(replace(spaces, steps_left=Box(0, 4, (), jnp.int32)))
 
 
 # Changes of (observation, state, reward, terminated, truncated, info), and the checks that fail.
@@ -104,14 +106,14 @@ CHANGES = [
 @pytest.mark.parametrize(
     ("reason", "environment"),
     [
-        *((reason, _changing(change)) for reason, change in CHANGES),
-        ("reset-structure", _lake_with(reset=_reset_with_a_clock_of_no_definite_dtype)),
-        ("observation-space", LakeEnvironment(observation=_Narrow())),
-        ("action-space", _lake_with(action_space=_action_space_without_some_actions)),
-        ("time", _lake_with(reset=_reset_with_the_clock_at_one)),
-        ("auto-reset", _lake_with(step=_step_without_a_new_start)),
-        ("observation", _lake_with(step=_step_that_shows_the_state_before)),
-        ("absorption", _lake_with(step_env=_step_env_after_the_end)),
+        *((reason, _change_step(change)) for reason, change in CHANGES),
+        ("reset-structure", _override_methods(reset=_reset_with_weak_time_dtype)),
+        ("observation-space", LakeEnvironment(observation=_NarrowCompact())),
+        ("action-space", _override_methods(action_space=_incomplete_action_space)),
+        ("time", _override_methods(reset=_reset_at_time_1)),
+        ("auto-reset", _override_methods(step=_step_without_reset)),
+        ("observation", _override_methods(step=_step_observing_the_old_state)),
+        ("absorption", _override_methods(step_env=_step_env_ignoring_the_end)),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -122,18 +124,18 @@ def test_check_environment_names_the_broken_contract(environment, reason):
     assert caught.value.reason == reason, caught.value
 
 
-def _slipped(key, actions):
-    other = Box(0, 4, actions.shape, jnp.int8).sample(jax.random.fold_in(key, 1))
-    return jnp.where(jax.random.bernoulli(jax.random.fold_in(key, 2)), other, actions)
+def _slip_actions(key, actions):
+    random_actions = Box(0, 4, actions.shape, jnp.int8).sample(jax.random.fold_in(key, 1))
+    return jnp.where(jax.random.bernoulli(jax.random.fold_in(key, 2)), random_actions, actions)
 
 
 def test_stochastic_dynamics_conform():
     def slippery(name):
         method = getattr(LakeEnvironment, name)
         return lambda self, key, state, actions, params: method(
-            self, key, state, _slipped(key, actions), params
+            self, key, state, _slip_actions(key, actions), params
         )
 
     _, boards = pool_of(1, 8, [4], [2], 4, 2)
-    lake = _lake_with(**{name: slippery(name) for name in ("step", "step_env")})
+    lake = _override_methods(**{name: slippery(name) for name in ("step", "step_env")})
     check_environment(lake, env_params(boards))

@@ -1,4 +1,4 @@
-"""A joint agent, agents by name, and vector observations."""
+"""Joint agents, named agents, and vector observations."""
 
 import jax
 import numpy as np
@@ -52,13 +52,13 @@ def test_joint_action_equals_agent_actions():
     _, states = jax.vmap(lake.reset)(keys)
     numbers = jax.vmap(lake.action_space().sample)(keys)
     joint = jax.vmap(lake.step)(keys, states, numbers)
-    each = jax.vmap(lambda *given: environment.step(*given, PARAMS))(
+    separate = jax.vmap(lambda *arguments: environment.step(*arguments, PARAMS))(
         keys, states, split_joint_action(numbers, 3)
     )
-    rewards = each[2].sum(axis=-1)
+    rewards = separate[2].sum(axis=-1)
     assert joint[2].shape == (40,)
     assert np.asarray(rewards).any()
-    assert_same((*joint[:2], *joint[3:]), (*each[:2], *each[3:]))
+    assert_same((*joint[:2], *joint[3:]), (*separate[:2], *separate[3:]))
     assert np.array_equal(joint[2], rewards)
     assert lake.num_actions == 125
 
@@ -67,30 +67,39 @@ def test_joint_mask_is_the_product_of_agent_masks():
     lake = JointAgentLake(LakeEnvironment(observation=Flat()), PARAMS)
     for seed in range(4):
         _, state = lake.reset(jax.random.key(seed))
-        alone = np.asarray(lake.environment.action_mask(state, PARAMS))
-        expected = [alone[0, a % 5] & alone[1, a // 5 % 5] & alone[2, a // 25] for a in range(125)]
+        agent_masks = np.asarray(lake.environment.action_mask(state, PARAMS))
+        expected = [
+            agent_masks[0, a % 5] & agent_masks[1, a // 5 % 5] & agent_masks[2, a // 25]
+            for a in range(125)
+        ]
         assert np.asarray(lake.action_mask(state)).tolist() == expected
         assert not all(expected)
 
 
 def test_vectors_hold_the_content_of_planes():
     keys = jax.random.split(jax.random.key(2), 20)
-    seen = {
+    observations = {
         type(kind): jax.device_get(
             jax.vmap(LakeEnvironment(observation=kind).reset, (0, None))(keys, PARAMS)[0]
         )
         for kind in (Planes(), Flat(), FlatAgents())
     }
-    planes = seen[Planes].board.astype(np.float32).transpose(0, 3, 1, 2).reshape(20, 7, 16)
-    mask = seen[Planes].action_mask.astype(np.float32)
-    flat, agents = seen[Flat], seen[FlatAgents]
+    planes = observations[Planes].board.astype(np.float32).transpose(0, 3, 1, 2).reshape(20, 7, 16)
+    mask = observations[Planes].action_mask.astype(np.float32)
+    flat, agents = observations[Flat], observations[FlatAgents]
     assert np.array_equal(flat[:, :112], planes.reshape(20, 112))
     assert np.array_equal(flat[:, 112:127], mask.reshape(20, 15))
     assert (flat[:, 127] == 1).all()
-    holes, here, goals = planes[:, 0], planes[:, 1:4], planes[:, 4:]
+    holes, positions, goals = planes[:, 0], planes[:, 1:4], planes[:, 4:]
     for k in range(3):
-        others = [j for j in range(3) if j != k]
-        parts = (holes, here[:, k], goals[:, k], here[:, others].sum(1), goals[:, others].sum(1))
+        other_agents = [j for j in range(3) if j != k]
+        parts = (
+            holes,
+            positions[:, k],
+            goals[:, k],
+            positions[:, other_agents].sum(1),
+            goals[:, other_agents].sum(1),
+        )
         expected = np.concatenate([*parts, mask[:, k], np.ones((20, 1))], axis=-1)
         assert np.array_equal(agents[:, k], expected)
     assert (planes[:, 2].sum(axis=-1) == 0).any()  # a board without agent 1
@@ -109,13 +118,13 @@ def test_named_agents_are_the_lake_agents():
     assert lake.agents == ["agent_0", "agent_1", "agent_2"]
     assert lake.action_space("agent_1") == Discrete(5)
     key = jax.random.key(4)
-    seen, state = lake.reset(key)
+    observations, state = lake.reset(key)
     rows, _ = environment.reset(key, PARAMS)
     step = jax.jit(lake.step)
     ended = 0
     for t in range(30):
-        np.testing.assert_allclose([seen[agent] for agent in lake.agents], rows, rtol=1e-6)
-        assert bool(lake.observation_space("agent_0").contains(seen["agent_0"]))
+        np.testing.assert_allclose([observations[agent] for agent in lake.agents], rows, rtol=1e-6)
+        assert bool(lake.observation_space("agent_0").contains(observations["agent_0"]))
         allowed = lake.get_avail_actions(state)
         actions = np.random.default_rng(t).integers(0, 5, 3).astype(np.int8)
         assert np.array_equal(
@@ -124,12 +133,12 @@ def test_named_agents_are_the_lake_agents():
         )
         key_step = jax.random.fold_in(key, t)
         by_name = dict(zip(lake.agents, actions, strict=True))
-        before = state
-        seen, state, rewards, dones, _ = step(key_step, before, by_name)
-        rows, same, reward, terminated, truncated, _ = environment.step(
-            key_step, before, actions, PARAMS
+        old_state = state
+        observations, state, rewards, dones, _ = step(key_step, old_state, by_name)
+        rows, expected_state, reward, terminated, truncated, _ = environment.step(
+            key_step, old_state, actions, PARAMS
         )
-        assert_same(state, same)
+        assert_same(state, expected_state)
         assert {float(value) for value in rewards.values()} == {float(reward)}
         assert set(dones) == {*lake.agents, "__all__"}
         assert {bool(done) for done in dones.values()} == {bool(terminated | truncated)}

@@ -1,4 +1,4 @@
-"""Episodes: agreement with the verifier, auto-reset, the pool, vmap over parameters."""
+"""Episodes of the lake: verification, auto-reset, pools, and vmap over parameters."""
 
 import random
 from dataclasses import replace
@@ -28,10 +28,10 @@ from tests.jaxlake.solver.boards import (
 T = 24
 
 
-def _walk(environment, params, index, plan):
-    """One plan through `step_env` from the start of one board of the pool."""
-    no = jnp.bool_(False)
-    state = EnvState(index, params.instances.starts[index], jnp.int32(0), no, no)
+def _play_plan(environment, params, index, plan):
+    """Play one plan with `step_env` on one board of the pool."""
+    false = jnp.bool_(False)
+    state = EnvState(index, params.instances.starts[index], jnp.int32(0), false, false)
 
     def advance(state, actions):
         _, state, reward, terminated, info = environment.step_env(None, state, actions, params)
@@ -40,7 +40,7 @@ def _walk(environment, params, index, plan):
     return jax.lax.scan(advance, state, plan)
 
 
-def _mutated(rng, plan):
+def _mutate_plan(rng, plan):
     for _ in range(rng.choice([0, 0, 1, 2])):
         plan[rng.randrange(len(plan))][rng.randrange(len(plan[0]))] = rng.randrange(5)
     return plan
@@ -55,35 +55,35 @@ def test_fail_policy_matches_verify():
     unsolved = jax.vmap(lambda _: unknown_solution(T, 2))(boards.size)
     for i in range(0, len(plans), 3):
         plans[i] = [[rng.randrange(5), rng.randrange(5)] for _ in range(T)]
-        plans[i + 1 : i + 3] = [_mutated(rng, plan) for plan in plans[i + 1 : i + 3]]
+        plans[i + 1 : i + 3] = [_mutate_plan(rng, plan) for plan in plans[i + 1 : i + 3]]
     plans = np.array(plans, np.int8)
     params = env_params(boards, max_steps=T + 1)
     indices = np.arange(len(plans))
 
     @jax.jit
-    def both(plans):
-        walk = jax.vmap(partial(_walk, LakeEnvironment(), params))
+    def play_and_verify(plans):
+        walk = jax.vmap(partial(_play_plan, LakeEnvironment(), params))
         state, steps = walk(indices, plans)
         outcome = jax.vmap(jaxlake.verify)(
             boards, plans, state.time, jnp.ones(len(plans), bool), unsolved
         )
         return state, steps, outcome
 
-    state, (_, terminated, failure, agent, solved), outcome = jax.device_get(both(plans))
+    state, (_, terminated, failure, agent, solved), outcome = jax.device_get(play_and_verify(plans))
     rows = np.arange(len(plans))
     last = state.time - 1
     failed = failure[rows, last] != Failure.NONE
-    done = terminated[rows, last]
+    ended = terminated[rows, last]
     assert np.array_equal(outcome.valid, solved[rows, last] & ~failed)
     assert np.array_equal(outcome.failure[failed], failure[rows, last][failed])
     assert np.array_equal(outcome.agent[failed], agent[rows, last][failed])
     assert np.array_equal(outcome.time[failed], last[failed])
-    assert (outcome.failure[~done] == Failure.GOAL_NOT_REACHED).all()
-    assert (state.time[~done] == T).all()
+    assert (outcome.failure[~ended] == Failure.GOAL_NOT_REACHED).all()
+    assert (state.time[~ended] == T).all()
     assert set(outcome.failure.tolist()) == {0, 2, 3, 4, 5, 6}
     for i in rows:
         assert not terminated[i, : last[i]].any()
-        assert terminated[i, last[i] :].all() == done[i]
+        assert terminated[i, last[i] :].all() == ended[i]
 
 
 def test_termination_and_truncation_are_distinct():
@@ -99,8 +99,8 @@ def test_termination_and_truncation_are_distinct():
     assert [bool(flag) for flag in flags] == [True, True]
     assert bool(info["solved"])
     assert reward == 1
-    longer = replace(params, max_steps=jnp.int32(3))
-    *_, terminated, truncated, _ = environment.step(jax.random.key(0), state, down, longer)
+    longer_params = replace(params, max_steps=jnp.int32(3))
+    *_, terminated, truncated, _ = environment.step(jax.random.key(0), state, down, longer_params)
     assert (bool(terminated), bool(truncated)) == (True, False)
 
 
@@ -109,21 +109,21 @@ def test_rewards_can_be_exchanged():
     params = env_params(board)
     actions = jnp.array([jaxlake.Action.DOWN, jaxlake.Action.RIGHT, 0], jnp.int8)
 
-    def reward(function, actions=actions):
+    def step_reward(function, actions=actions):
         environment = LakeEnvironment(reward=function) if function else LakeEnvironment()
         _, state = environment.reset(jax.random.key(0), params)
         return np.asarray(environment.step(jax.random.key(0), state, actions, params)[2])
 
-    assert reward(None) == np.float32(-0.01)
-    assert reward(sparse_reward) == 0
-    assert reward(agent_reward).tolist() == [0, 0, 0]
-    into_the_edge = actions.at[1].set(jaxlake.Action.UP)
-    assert reward(None, into_the_edge) == -1
-    assert reward(agent_reward, into_the_edge).tolist() == [0, -1, 0]
+    assert step_reward(None) == np.float32(-0.01)
+    assert step_reward(sparse_reward) == 0
+    assert step_reward(agent_reward).tolist() == [0, 0, 0]
+    off_board = actions.at[1].set(jaxlake.Action.UP)
+    assert step_reward(None, off_board) == -1
+    assert step_reward(agent_reward, off_board).tolist() == [0, -1, 0]
 
 
 @pytest.mark.parametrize(
-    ("conflict", "moves", "paid"),
+    ("conflict", "moves", "rewards"),
     [
         ("fail", ("WAIT", "LEFT"), [-1, -1]),
         ("block_both", ("WAIT", "LEFT"), [0, -1]),
@@ -133,8 +133,8 @@ def test_rewards_can_be_exchanged():
         ("priority", ("RIGHT", "LEFT"), [1, -1]),
     ],
 )
-def test_agents_are_rewarded_for_their_executed_actions(conflict, moves, paid):
-    """Agent 0 waits on its goal, or is about to enter it, when agent 1 moves onto that cell."""
+def test_agents_are_rewarded_for_their_executed_actions(conflict, moves, rewards):
+    """Agent 1 moves onto the goal of agent 0, which waits there or enters it."""
     board = jaxlake.parse_grid(["S G s", "F F g", "F F F"])
     if moves[0] == "WAIT":
         board = replace(board, starts=np.stack([board.goals[0], board.starts[1]]))
@@ -143,7 +143,7 @@ def test_agents_are_rewarded_for_their_executed_actions(conflict, moves, paid):
     _, state = environment.reset(jax.random.key(0), params)
     actions = jnp.array([jaxlake.Action[move] for move in moves], jnp.int8)
     reward = environment.step_env(jax.random.key(0), state, actions, params)[2]
-    assert reward.tolist() == paid
+    assert reward.tolist() == rewards
 
 
 @pytest.mark.parametrize(
@@ -198,9 +198,9 @@ def test_vmapped_params_equal_single_ones_without_retracing():
     single = [jax.device_get(play(k, p)) for k, p in zip(keys, params, strict=True)]
     assert traces == 1
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *params)
-    together = jax.device_get(jax.jit(jax.vmap(play))(keys, stacked))
+    batched = jax.device_get(jax.jit(jax.vmap(play))(keys, stacked))
     for i, expected in enumerate(single):
-        assert_same(row_of(together, i), expected)
+        assert_same(row_of(batched, i), expected)
 
 
 def test_invalid_arguments_are_named():
@@ -212,25 +212,28 @@ def test_invalid_arguments_are_named():
         with pytest.raises(TypeError, match=problem):
             LakeEnvironment(**options)
     environment, params = LakeEnvironment(), env_params(jaxlake.parse_grid(["S G", "s g"]))
-    key, raw, none = jax.random.key(0), jax.random.PRNGKey(0), jnp.zeros(2, jnp.int8)
+    key, raw_key, waits = jax.random.key(0), jax.random.PRNGKey(0), jnp.zeros(2, jnp.int8)
     _, state = environment.reset(key, params)
     for call, problem in (
-        (lambda: environment.reset(raw, params), r"key must be a typed key .* got uint32 \(2,\)"),
-        (lambda: environment.step(raw, state, none, params), "key must be .* got uint32"),
+        (
+            lambda: environment.reset(raw_key, params),
+            r"key must be a typed key .* got uint32 \(2,\)",
+        ),
+        (lambda: environment.step(raw_key, state, waits, params), "key must be .* got uint32"),
         (lambda: environment.reset(params, key), "key must be a typed key .* got EnvParams"),
         (
             lambda: environment.reset(key, params.instances),
             "must be an EnvParams .* got Instance",
         ),
         (
-            lambda: environment.step(key, params, none, state),
+            lambda: environment.step(key, params, waits, state),
             "must be an EnvState .* got EnvParams",
         ),
     ):
         with pytest.raises(TypeError, match=problem):
             call()
     # Scripts for gymnax pass raw keys to the adapter.
-    assert_same(JointAgentLake(environment, params).reset(raw)[1], state)
+    assert_same(JointAgentLake(environment, params).reset(raw_key)[1], state)
 
 
 def test_invalid_pools_are_rejected():

@@ -1,4 +1,4 @@
-"""Observations against the grid's letters, on boards smaller than their padding."""
+"""Observations against the grid's letters, on padded boards."""
 
 import jax
 import jax.numpy as jnp
@@ -16,95 +16,95 @@ MOVES = oracles.MOVES
 
 @pytest.fixture(scope="module")
 def scene():
-    """Boards, and agents anywhere on them, free cells in the corners first."""
+    """Return boards with agents in free cells, including the first and the last."""
     grids, boards = pool_of(8, 40, [3, 4, 7], [2, 3], N, K)
     params = env_params(boards, max_steps=9)
     positions = np.zeros((len(grids), K, 2), np.int8)
     for i, grid in enumerate(grids):
         board = oracles.read(grid)
         cells = sorted(board.free)
-        here = (cells[-1], cells[0], cells[len(cells) // 2])[: len(board.starts)]
-        positions[i, : len(here)] = here
-    index, no = jnp.arange(len(grids)), jnp.zeros(len(grids), bool)
+        agent_cells = (cells[-1], cells[0], cells[len(cells) // 2])[: len(board.starts)]
+        positions[i, : len(agent_cells)] = agent_cells
+    index, false = jnp.arange(len(grids)), jnp.zeros(len(grids), bool)
     time = jnp.full(len(grids), 2, jnp.int32)
-    return grids, params, EnvState(index, jnp.asarray(positions), time, no, no)
+    return grids, params, EnvState(index, jnp.asarray(positions), time, false, false)
 
 
-def _seen(observation, scene):
+def _observe(observation, scene):
     _, params, states = scene
     space = observation.space(params)
-    seen, inside = jax.jit(
+    observations, contained = jax.jit(
         jax.vmap(lambda s: (lambda o: (o, space.contains(o)))(observation(s, params)))
     )(states)
-    assert inside.all()
-    assert (np.asarray(seen.steps_left) == 7).all()
-    return jax.device_get(seen)
+    assert contained.all()
+    assert (np.asarray(observations.steps_left) == 7).all()
+    return jax.device_get(observations)
 
 
-def _here(scene, i):
+def _board_and_cells(scene, i):
     board = oracles.read(scene[0][i])
-    places = np.asarray(scene[2].positions)[i, : len(board.starts)].tolist()
-    return board, list(map(tuple, places))
+    cells = np.asarray(scene[2].positions)[i, : len(board.starts)].tolist()
+    return board, list(map(tuple, cells))
 
 
-def _expected_mask(board, here):
+def _expected_mask(board, cells):
     mask = np.zeros((K, 5), bool)
     mask[:, 0] = True
-    for k, (r, c) in enumerate(here):
+    for k, (r, c) in enumerate(cells):
         for action, (dr, dc) in MOVES.items():
             mask[k, action] |= (r + dr, c + dc) in board.free
     return mask
 
 
-def test_compact_observation_of_one_agent(scene):
-    seen = _seen(Compact(), scene)
-    rows = np.asarray(unpack_rows(jnp.asarray(seen.hole_rows), N))
+def test_compact_equals_the_letters(scene):
+    observations = _observe(Compact(), scene)
+    rows = np.asarray(unpack_rows(jnp.asarray(observations.hole_rows), N))
     assert np.array_equal(rows, np.asarray(scene[1].instances.holes))
     for i in range(len(scene[0])):
-        board, here = _here(scene, i)
-        assert np.array_equal(seen.action_mask[i], _expected_mask(board, here))
-        assert seen.agent_mask[i].sum() == len(here)
-        assert seen.goals[i][: len(here)].tolist() == [list(goal) for goal in board.goals]
+        board, cells = _board_and_cells(scene, i)
+        assert np.array_equal(observations.action_mask[i], _expected_mask(board, cells))
+        assert observations.agent_mask[i].sum() == len(cells)
+        assert observations.goals[i][: len(cells)].tolist() == [list(goal) for goal in board.goals]
 
 
 def test_planes_equal_the_letters(scene):
-    planes = _seen(Planes(), scene)
+    planes = _observe(Planes(), scene)
     for i in range(len(scene[0])):
-        board, here = _here(scene, i)
+        board, cells = _board_and_cells(scene, i)
         expected = np.zeros((N, N, 1 + 2 * K), bool)
         expected[..., 0] = True
         for r, c in board.free:
             expected[r, c, 0] = False
-        for k, (place, goal) in enumerate(zip(here, board.goals, strict=True)):
-            expected[(*place, 1 + k)] = True
+        for k, (cell, goal) in enumerate(zip(cells, board.goals, strict=True)):
+            expected[(*cell, 1 + k)] = True
             expected[(*goal, 1 + K + k)] = True
         assert np.array_equal(planes.board[i], expected)
-        assert np.array_equal(planes.action_mask[i], _expected_mask(board, here))
+        assert np.array_equal(planes.action_mask[i], _expected_mask(board, cells))
 
 
 @pytest.mark.parametrize("radius", [1, 3, 9])
 def test_windows_show_neighbours_and_block_outside_cells(scene, radius):
-    seen = _seen(AgentCentred(radius), scene)
+    observations = _observe(AgentCentred(radius), scene)
     W = 2 * radius + 1
-    assert seen.window.shape == (len(scene[0]), K, W, W, 4)
+    assert observations.window.shape == (len(scene[0]), K, W, W, 4)
     for i in range(len(scene[0])):
-        board, here = _here(scene, i)
+        board, agent_cells = _board_and_cells(scene, i)
         expected = np.zeros((K, W, W, 4), bool)
         expected[..., 0] = True
         to_goal = np.zeros((K, 2), int)
-        for k, (r, c) in enumerate(here):
-            to_goal[k] = np.subtract(board.goals[k], here[k])
+        for k, (r, c) in enumerate(agent_cells):
+            to_goal[k] = np.subtract(board.goals[k], agent_cells[k])
             for dr in range(-radius, radius + 1):
                 for dc in range(-radius, radius + 1):
                     cell = (r + dr, c + dc)
                     expected[k, dr + radius, dc + radius] = [
                         cell not in board.free,
-                        cell in here and cell != here[k],
+                        cell in agent_cells and cell != agent_cells[k],
                         cell == board.goals[k],
                         cell in board.goals and cell != board.goals[k],
                     ]
-        assert np.array_equal(seen.window[i], expected)
-        assert np.array_equal(seen.to_goal[i], to_goal)
+        assert np.array_equal(observations.window[i], expected)
+        assert np.array_equal(observations.to_goal[i], to_goal)
 
 
 def test_invalid_radius_is_rejected():

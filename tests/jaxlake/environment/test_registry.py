@@ -1,4 +1,4 @@
-"""Ids: the environments that `make` returns, and the ids that it rejects."""
+"""Registered ids: the environments of `make`, and rejected ids."""
 
 import hashlib
 import re
@@ -17,17 +17,17 @@ POOLS = {
     "MAPF-FrozenLake-Dense-6x6-2ag-v0": "51fe8266b650f0d1",
     "MAPF-FrozenLake-5x5-3ag-v0": "ce4cee846fcb9919",
 }
-"""How SHA-256 of the grids of small pools begins. A version that makes other pools says so in
-CHANGELOG.md, and has other digests here."""
+"""First digits of the SHA-256 of small pools' grids. A version with other pools must say so in
+CHANGELOG.md."""
 
 
 def test_documented_table_equals_the_registry():
     page = (ROOT / "docs/environment.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `(MAPF-\S+)` \| (.+) \|$", page, flags=re.MULTILINE)
-    told = {id: cells.split(" | ") for id, cells in rows}
+    documented = {id: cells.split(" | ") for id, cells in rows}
     kinds = {id: spec(id) for id in registered()}
-    assert len(rows) == len(told) > 15
-    assert told == {
+    assert len(rows) == len(documented) > 15
+    assert documented == {
         id: [
             *(f"{kind.size}x{kind.size}", str(kind.num_agents), f"{kind.hole_ratio:g}"),
             *(f"{kind.wait_ratio:g}", str(kind.max_steps)),

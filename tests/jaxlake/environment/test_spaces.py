@@ -35,9 +35,9 @@ def test_space_samples_are_contained_and_diverse(space):
     assert drawn.dtype == space.dtype
     assert all(bool(space.contains(value)) for value in drawn)
     values = np.asarray(drawn, np.float64)
-    reach = space.high - space.low
-    assert values.min() <= space.low + reach / 20
-    assert values.max() >= space.high - reach / 20
+    extent = space.high - space.low
+    assert values.min() <= space.low + extent / 20
+    assert values.max() >= space.high - extent / 20
 
 
 def test_spaces_exclude_other_shapes_dtypes_and_values():
@@ -56,7 +56,7 @@ def test_spaces_exclude_other_shapes_dtypes_and_values():
 
 def test_discrete_space_contains_all_integer_types():
     space = Discrete(5)
-    for four in (4, np.int64(4), np.uint8(4), jnp.int32(4)):
-        assert space.contains(four)
-    for other in (5, -1, 4.0, True, [4], None, np.array([4])):
-        assert not space.contains(other)
+    for member in (4, np.int64(4), np.uint8(4), jnp.int32(4)):
+        assert space.contains(member)
+    for non_member in (5, -1, 4.0, True, [4], None, np.array([4])):
+        assert not space.contains(non_member)

@@ -1,4 +1,4 @@
-"""Digests distinguish boards, and `DigestSet` behaves like a set."""
+"""Digests distinguish boards."""
 
 import random
 
@@ -9,7 +9,7 @@ from tests.jaxlake.solver.boards import instances
 
 def test_digests_are_equal_iff_boards_are():
     rng = random.Random(0)
-    # Small boards, so that some come twice.
+    # Small boards, so that some repeat.
     grids = [tuple(random_grid(rng, rng.choice([2, 3]), 0.2, 2)) for _ in range(400)]
     digests = board_digests(instances(grids, 6, 3)).tolist()
     assert len(set(grids)) == len(set(digests)) < len(grids)

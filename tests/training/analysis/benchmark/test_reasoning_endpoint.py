@@ -61,7 +61,7 @@ def test_evaluate_counts_samples_of_a_reasoning_model(
     output = tmp_path / "out"
     assert evaluate(boards, output, server, 1) == 0
     assert evaluate(boards, output, server, 8) == 0
-    assert len({body["seed"] for body in server.asked}) == len(server.asked) == 8
+    assert len({body["seed"] for body in server.bodies}) == len(server.bodies) == 8
     lines = [json.loads(one) for one in (output / "answers.jsonl").read_text().splitlines()]
     assert [one["sample"] for one in lines] == list(range(8))
     assert [bool(one["reasoning"]) for one in lines] == [
@@ -88,9 +88,9 @@ def test_evaluate_with_fewer_samples_reads_the_first_ones(
     boards: Path, server: Server, tmp_path: Path
 ):
     assert evaluate(boards, tmp_path / "out", server, 8) == 0
-    asked = len(server.asked)
+    asked = len(server.bodies)
     assert evaluate(boards, tmp_path / "out", server, 2) == 0
-    assert len(server.asked) == asked
+    assert len(server.bodies) == asked
     results = json.loads((tmp_path / "out/results.json").read_text())
     assert (results["samples"], results["answered"], results["total"]["valid"]) == (2, 2, 2)
 
