@@ -172,5 +172,5 @@ def test_lake_tests_pass_with_other_versions(environment, distributions, folder)
     succeed(UV, "pip", "install", "--quiet", "--python", python, f"jax=={jax}", *needed)
     copy_of_checkout(folder, "tests", "benchmarks")
     pytest = [python, "-m", "pytest", "-q"]
-    succeed(*pytest, "tests/test_readme.py", "-k", "python_lines", cwd=folder)
+    succeed(*pytest, "tests/test_readme.py", "-k", "python_blocks", cwd=folder)
     succeed(*pytest, "-m", "not slow", *FAST_TESTS, cwd=folder)

@@ -8,7 +8,7 @@ import jaxlake
 from benchmarks import oracles
 from benchmarks.oracles.boards import solo_distances
 from jaxlake import Status
-from tests.jaxlake.solver.boards import ANSWER, instances, random_grids, row_of, solver
+from tests.jaxlake.solver.boards import ANSWER_FIELDS, instances, random_grids, select_rows, solver
 
 GRIDS = random_grids(11, 200, sizes=(2, 3, 4, 5, 6, 7), agents=(1,), holes=0.6)
 T = 24
@@ -45,7 +45,7 @@ def test_single_agent_boards_are_distinct_and_solved():
     params = jaxlake.lake_params([4, 5], 0.3, num_agents=1)
     made = jax.device_get(jaxlake.generate(jax.random.key(5), params, 64, max_size=5, max_agents=1))
     assert made.filled.all()
-    grids = [jaxlake.format_grid(row_of(made.instances, i)) for i in range(64)]
+    grids = [jaxlake.format_grid(select_rows(made.instances, i)) for i in range(64)]
     assert len({"".join(grid) for grid in grids}) == 64
     assert made.solutions.sum_of_costs.tolist() == [_steps(grid) for grid in grids]
 
@@ -53,5 +53,5 @@ def test_single_agent_boards_are_distinct_and_solved():
 @pytest.mark.slow
 def test_one_and_two_slots_give_equal_solutions(solutions):
     padded = jax.device_get(solver(horizon=T)(instances(GRIDS, max_size=7, max_agents=2)))
-    for name in ANSWER:
+    for name in ANSWER_FIELDS:
         assert np.array_equal(getattr(padded, name), getattr(solutions, name)), name

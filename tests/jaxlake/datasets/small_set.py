@@ -30,20 +30,24 @@ def make(directory: str | Path, **changes: Any) -> Any:
     return make_set(directory, jax.random.key(11), params, 96, **(OPTIONS | changes))
 
 
-def main(directory: str, number: str, moment: str) -> None:
+def kill_at_rename(number: int, moment: str, suffixes: tuple[str, ...] = ("",)) -> None:
+    """Send SIGKILL to this process before or after its rename `number` to one of the suffixes."""
     rename, calls = os.replace, 0
 
     def replace_or_die(source: Any, target: Any) -> None:
         nonlocal calls
-        calls += 1
-        is_fatal = calls == int(number)
-        if is_fatal and moment == "before":
+        calls += str(target).endswith(suffixes)
+        if calls == number and moment == "before":
             os.kill(os.getpid(), signal.SIGKILL)
         rename(source, target)
-        if is_fatal:
+        if calls == number:
             os.kill(os.getpid(), signal.SIGKILL)
 
     os.replace = replace_or_die  # type: ignore[assignment]
+
+
+def main(directory: str, number: str, moment: str) -> None:
+    kill_at_rename(int(number), moment)
     make(directory)
 
 

@@ -31,7 +31,7 @@ from jaxlake.errors import UserError
 from jaxlake.generator import generate, lake_params, part_of
 from tests.hostile import altered, damaged, refused
 from tests.jaxlake.datasets import small_set
-from tests.jaxlake.solver.boards import assert_same, row_of
+from tests.jaxlake.solver.boards import assert_same, select_rows
 
 PARTS = 3
 
@@ -41,7 +41,7 @@ def read_files(directory):
 
 
 def grids_of(lakes):
-    return [tuple(format_grid(row_of(lakes.instances, i))) for i in range(len(lakes.cell))]
+    return [tuple(format_grid(select_rows(lakes.instances, i))) for i in range(len(lakes.cell))]
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +112,7 @@ def test_boards_are_distinct_within_their_parts(finished):
 def test_stored_plans_and_optima_match_their_boards(finished):
     for part in read_parts(finished):
         for index, grid in enumerate(grids_of(part)):
-            solution = row_of(part.solutions, index)
+            solution = select_rows(part.solutions, index)
             cost = least_sum_of_costs(list(grid))
             assert cost == (solution.sum_of_costs, solution.needs_wait)
             assert least_makespan(list(grid)) == solution.makespan

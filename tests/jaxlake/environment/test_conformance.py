@@ -16,7 +16,7 @@ from jaxlake.environment import (
 )
 from jaxlake.environment.conformance import ConformanceError, check_environment
 from jaxlake.environment.params import env_params
-from tests.jaxlake.solver.boards import pool_of
+from tests.jaxlake.solver.boards import random_pool
 
 FIRST, *OTHERS = registered()
 
@@ -26,7 +26,7 @@ FIRST, *OTHERS = registered()
 )
 def test_registered_ids_conform(name):
     size, agents = spec(name).size, spec(name).num_agents
-    _, boards = pool_of(1, 8, [size], [agents], size, agents)
+    _, boards = random_pool(1, 8, [size], [agents], size, agents)
     conflict = ("block_both", "priority", "fail")[agents % 3]
     check_environment(LakeEnvironment(conflict=conflict), env_params(boards))
 
@@ -118,7 +118,7 @@ CHANGES = [
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_check_environment_names_the_broken_contract(environment, reason):
-    _, boards = pool_of(1, 8, [4], [2], 4, 2)
+    _, boards = random_pool(1, 8, [4], [2], 4, 2)
     with pytest.raises(ConformanceError) as caught:
         check_environment(environment, env_params(boards))
     assert caught.value.reason == reason, caught.value
@@ -136,6 +136,6 @@ def test_stochastic_dynamics_conform():
             self, key, state, _slip_actions(key, actions), params
         )
 
-    _, boards = pool_of(1, 8, [4], [2], 4, 2)
+    _, boards = random_pool(1, 8, [4], [2], 4, 2)
     lake = _override_methods(**{name: slippery(name) for name in ("step", "step_env")})
     check_environment(lake, env_params(boards))

@@ -19,9 +19,9 @@ from jaxlake.environment import (
 )
 from jaxlake.environment.conformance import check_environment
 from jaxlake.environment.step_rewards import agent_reward
-from tests.jaxlake.solver.boards import assert_same, pool_of
+from tests.jaxlake.solver.boards import assert_same, random_pool
 
-_, BOARDS = pool_of(3, 12, [3, 4], [1, 2, 3], 4, 3)
+_, BOARDS = random_pool(3, 12, [3, 4], [1, 2, 3], 4, 3)
 PARAMS = env_params(BOARDS, max_steps=7)
 
 

@@ -8,7 +8,7 @@ import pytest
 from benchmarks import oracles
 from jaxlake.environment import AgentCentred, Compact, Planes, unpack_rows
 from jaxlake.environment.params import EnvState, env_params
-from tests.jaxlake.solver.boards import pool_of
+from tests.jaxlake.solver.boards import random_pool
 
 N, K = 7, 4
 MOVES = oracles.MOVES
@@ -17,7 +17,7 @@ MOVES = oracles.MOVES
 @pytest.fixture(scope="module")
 def scene():
     """Return boards with agents in free cells, including the first and the last."""
-    grids, boards = pool_of(8, 40, [3, 4, 7], [2, 3], N, K)
+    grids, boards = random_pool(8, 40, [3, 4, 7], [2, 3], N, K)
     params = env_params(boards, max_steps=9)
     positions = np.zeros((len(grids), K, 2), np.int8)
     for i, grid in enumerate(grids):

@@ -8,7 +8,7 @@ import pytest
 
 import jaxlake
 from jaxlake.environment import LakeSpec, make, register, registered, spec
-from tests.jaxlake.solver.boards import row_of
+from tests.jaxlake.solver.boards import select_rows
 from tests.paths import ROOT
 
 POOLS = {
@@ -46,7 +46,7 @@ def test_documented_table_equals_the_registry():
 def test_pool_of_an_id_is_frozen_per_version(id, digest):
     _, params = make(id, num_instances=32)
     boards = jax.device_get(params.instances)
-    rows = [row for i in range(32) for row in jaxlake.format_grid(row_of(boards, i))]
+    rows = [row for i in range(32) for row in jaxlake.format_grid(select_rows(boards, i))]
     assert hashlib.sha256("\n".join(rows).encode()).hexdigest()[:16] == digest
 
 

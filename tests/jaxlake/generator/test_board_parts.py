@@ -15,7 +15,7 @@ from jaxlake import format_grid, lake_params
 from jaxlake.generator import generate, part_of
 from jaxlake.generator.board_parts import draw_into_part
 from jaxlake.generator.candidates import decode_boards, draw_codes
-from tests.jaxlake.solver.boards import instances, row_of
+from tests.jaxlake.solver.boards import instances, select_rows
 
 
 def _expected_part(grid, parts):
@@ -93,7 +93,7 @@ def test_candidates_without_a_placement_are_flagged():
     has_placement = (part_of(before, 7) == 4) | (part_of(swapped, 7) == 4)
     assert 0 < has_placement.sum() < 2048
     assert (in_part == has_placement).all()
-    assert (part_of(row_of(after, in_part), 7) == 4).all()
+    assert (part_of(select_rows(after, in_part), 7) == 4).all()
 
 
 # The chi-square limit has p = 1e-5.
@@ -123,7 +123,7 @@ def test_parts_of_a_small_kind_partition_its_boards():
         options = {"max_size": 2, "horizon": 16, "max_candidates": 2048, "part": (index, 3)}
         boards = jax.device_get(generate(jax.random.key(0), lake_params(2, 0.0), 24, **options))
         rows = np.flatnonzero(boards.filled)
-        grids = [tuple(format_grid(row_of(boards.instances, row))) for row in rows]
+        grids = [tuple(format_grid(select_rows(boards.instances, row))) for row in rows]
         assert {_expected_part(grid, 3) for grid in grids} == {index}
         assert int(boards.candidates[0]) <= 2048
         generated += grids

@@ -20,7 +20,7 @@ from jaxlake.generator.candidates import decode_boards, draw_codes
 from jaxlake.generator.generation import _sharded_batch_size
 from jaxlake.solver import default_horizon, widths_for
 from jaxlake.solver.solution import unknown_solution
-from tests.jaxlake.solver.boards import assert_same, row_of
+from tests.jaxlake.solver.boards import assert_same, select_rows
 
 N, HORIZON, LIMIT, BOARDS = 6, 8, 600, 60
 SETTINGS = {"max_size": N, "horizon": HORIZON, "max_candidates": LIMIT}
@@ -53,28 +53,22 @@ COUNTS = ("candidates", "solvable", "unsolvable", "unknown", "duplicates")
 
 
 @pytest.fixture(scope="module")
-def made():
-    """One compiled generator, what it gave for each mixture, and how often it was traced."""
-    traces = []
-
-    def counted(key, params):
-        traces.append(1)
-        return generate(key, params, BOARDS, batch_size=128, **SETTINGS)
-
-    compiled = jax.jit(counted)
+def generated():
+    """Return a compiled generator and its results for each mixture."""
+    compiled = jax.jit(partial(generate, n=BOARDS, batch_size=128, **SETTINGS))
     results = [jax.device_get(compiled(jax.random.key(7), params)) for params in MIXTURES]
-    return compiled, results, traces
+    return compiled, results
 
 
-def _boards(generated):
-    pairs = jax.tree.map(np.asarray, (generated.instances, generated.solutions))
-    return [(int(generated.cell[i]), *row_of(pairs, i)) for i in np.flatnonzero(generated.filled)]
+def _filled_boards(result):
+    pairs = jax.tree.map(np.asarray, (result.instances, result.solutions))
+    return [(int(result.cell[i]), *select_rows(pairs, i)) for i in np.flatnonzero(result.filled)]
 
 
-@pytest.mark.parametrize("number", range(len(MIXTURES)))
-def test_boards_match_their_cell_and_optimum(made, number):
-    result, params = made[1][number], jax.tree.map(np.asarray, MIXTURES[number])
-    boards = _boards(result)
+@pytest.mark.parametrize("case", range(len(MIXTURES)))
+def test_boards_match_their_cell_and_optimum(generated, case):
+    result, params = generated[1][case], jax.tree.map(np.asarray, MIXTURES[case])
+    boards = _filled_boards(result)
     waits = np.zeros((2, params.size.size), int)
     for cell, instance, solution in boards:
         grid = jaxlake.format_grid(instance)
@@ -83,8 +77,8 @@ def test_boards_match_their_cell_and_optimum(made, number):
         assert board.size == size
         assert len(board.free) == size**2 - int(float(params.hole_ratio[cell]) * size**2 + 1e-4)
         assert len({*board.starts, *board.goals}) == 2 * int(params.num_agents[cell])
-        again = jaxlake.parse_grid(grid, max_size=N)
-        assert_same(instance, again)
+        expected = jaxlake.parse_grid(grid, max_size=N)
+        assert_same(instance, expected)
         cost, needs_wait = oracles.least_sum_of_costs(grid)
         assert Status(int(solution.status)) is Status.OPTIMAL
         assert (solution.sum_of_costs, solution.needs_wait) == (cost, needs_wait)
@@ -95,9 +89,9 @@ def test_boards_match_their_cell_and_optimum(made, number):
     assert (waits[1] == result.requested_wait - result.shortfall_wait).all()
 
 
-@pytest.mark.parametrize("number", range(len(MIXTURES)))
-def test_requests_are_split_by_share_in_cell_order(made, number):
-    result, params = made[1][number], MIXTURES[number]
+@pytest.mark.parametrize("case", range(len(MIXTURES)))
+def test_requests_are_split_by_share_in_cell_order(generated, case):
+    result, params = generated[1][case], MIXTURES[case]
     requested = result.requested_wait + result.requested_no_wait
     assert requested.sum() == BOARDS
     share = np.asarray(params.data_ratio) / np.asarray(params.data_ratio).sum()
@@ -113,25 +107,25 @@ def test_requests_are_split_by_share_in_cell_order(made, number):
         assert filled.sum() == requested[cell] - missing
     for leaf in jax.tree.leaves(result.instances):
         assert not leaf[~result.filled].any()
-    missing = row_of(result.solutions, ~result.filled)
+    missing = select_rows(result.solutions, ~result.filled)
     assert_same(missing, jax.vmap(lambda _: unknown_solution(HORIZON, 2))(missing.status))
 
 
-def test_infeasible_boards_are_missing(made):
-    mixed, tiny, _ = made[1]
+def test_infeasible_boards_are_missing(generated):
+    mixed, tiny, _ = generated[1]
     assert (mixed.shortfall_wait + mixed.shortfall_no_wait).tolist() == [0, 0, 0, 5, 11]
     assert mixed.candidates[3:].tolist() == [0, 0]
     assert tiny.shortfall_wait[[0, 2]].tolist() == [5, 0]
     assert tiny.shortfall_no_wait.tolist() == [0, 0, 0, 0, 0]
     assert tiny.candidates[0] == tiny.candidates[2] == LIMIT
-    # One of the 24 boards is left over; it is not a duplicate until it occupies a slot.
+    # One of the 24 boards never gets a slot, so it does not count as a duplicate.
     assert tiny.solvable[0] == LIMIT
     assert 0.8 * LIMIT < tiny.duplicates[0] < LIMIT - 23
 
 
 @jax.jit
-def _stream(key, size, holes, agents):
-    """The first candidates of a stream, solved."""
+def _solve_candidates(key, size, holes, agents):
+    """Return the first candidates of a stream with their solutions."""
     for number in (size, holes, agents):
         key = jax.random.fold_in(key, number)
     kind = [jnp.full(LIMIT, number, jnp.int32) for number in (size, holes, agents)]
@@ -142,12 +136,13 @@ def _stream(key, size, holes, agents):
     return boards, jax.vmap(partial(jaxlake.solve, horizon=HORIZON))(boards)
 
 
-def _replay(key, kind, missing):
-    """The rules in plain Python, one candidate after the other.
+def _fill_sequentially(key, kind, missing):
+    """Fill quotas in plain Python, one candidate at a time.
 
-    `missing` is {needs_wait: {cell: boards}}, and emptied. Gives the rows of each cell and counts.
+    `missing` is {needs_wait: {cell: boards}} and is reduced in place. Return the candidates, the
+    rows of each cell, and the counts.
     """
-    boards, solutions = jax.tree.map(np.asarray, _stream(key, *kind))
+    boards, solutions = jax.tree.map(np.asarray, _solve_candidates(key, *kind))
     rows, seen, counts = {}, set(), dict.fromkeys(COUNTS, 0)
     for row in range(LIMIT):
         if not any(sum(cells.values()) for cells in missing.values()):
@@ -161,8 +156,8 @@ def _replay(key, kind, missing):
         if board in seen:
             counts["duplicates"] += 1
             continue
-        for cell, room in missing[bool(solutions.needs_wait[row])].items():
-            if room:
+        for cell, quota in missing[bool(solutions.needs_wait[row])].items():
+            if quota:
                 missing[bool(solutions.needs_wait[row])][cell] -= 1
                 rows.setdefault(cell, []).append(row)
                 seen.add(board)
@@ -171,41 +166,41 @@ def _replay(key, kind, missing):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [0, 1])
-def test_generate_equals_sequential_candidates(made, number):
-    result, params = made[1][number], jax.tree.map(np.asarray, MIXTURES[number])
+@pytest.mark.parametrize("case", [0, 1])
+def test_generate_equals_sequential_candidates(generated, case):
+    result, params = generated[1][case], jax.tree.map(np.asarray, MIXTURES[case])
     holes = np.floor(params.hole_ratio.astype(float) * params.size**2 + 1e-4).astype(int)
     kinds = list(zip(params.size.tolist(), holes.tolist(), params.num_agents.tolist(), strict=True))
     for kind in set(kinds):
-        cells = [cell for cell, other in enumerate(kinds) if other == kind]
+        cells = [cell for cell, kind_of_cell in enumerate(kinds) if kind_of_cell == kind]
         if kind[0] > N or kind[1] + 2 * kind[2] > kind[0] ** 2:
             continue
         missing = {
             True: {cell: int(result.requested_wait[cell]) for cell in cells},
             False: {cell: int(result.requested_no_wait[cell]) for cell in cells},
         }
-        boards, rows, counts = _replay(jax.random.key(7), kind, missing)
+        boards, rows, counts = _fill_sequentially(jax.random.key(7), kind, missing)
         for cell in cells:
             assert {name: getattr(result, name)[cell] for name in COUNTS} == counts
             assert result.shortfall_wait[cell] == missing[True][cell]
             assert result.shortfall_no_wait[cell] == missing[False][cell]
             slots = (result.cell == cell) & result.filled
             for name in ("holes", "starts", "goals"):
-                got, wanted = getattr(result.instances, name), getattr(boards, name)
-                assert (got[slots] == wanted[rows.get(cell, [])]).all()
+                actual, expected = getattr(result.instances, name), getattr(boards, name)
+                assert (actual[slots] == expected[rows.get(cell, [])]).all()
 
 
 @pytest.mark.slow
-def test_boards_are_independent_of_the_batch_size(made):
+def test_boards_are_independent_of_the_batch_size(generated):
     for number in (0, 1):
-        # Under jit, where a cell beyond `max_size` is not refused, but all shortfall.
+        # Under jit, a cell beyond `max_size` is not rejected but counted as shortfall.
         program = jax.jit(partial(generate, n=BOARDS, batch_size=7, **SETTINGS))
-        assert_same(made[1][number], program(jax.random.key(7), MIXTURES[number]))
+        assert_same(generated[1][number], program(jax.random.key(7), MIXTURES[number]))
 
 
 @pytest.mark.slow
-def test_vmapped_generate_equals_single_calls(made):
-    compiled, results, _ = made
+def test_vmapped_generate_equals_single_calls(generated):
+    compiled, results = generated
     keys = jnp.stack([jax.random.key(8), jax.random.key(7)])
     product = jax.vmap(jax.vmap(compiled, (None, 0)), (0, None))(keys, STACKED)
     assert product.filled.shape == (2, 3, BOARDS)
@@ -214,11 +209,11 @@ def test_vmapped_generate_equals_single_calls(made):
     assert_same(compiled(keys[0], MIXTURES[0]), jax.tree.map(lambda leaf: leaf[0, 0], product))
 
 
-def test_boards_beyond_the_horizon_are_counted(made):
-    mixed, large, _ = made[1]
+def test_boards_beyond_the_horizon_are_counted(generated):
+    mixed, large, _ = generated[1]
     assert mixed.unsolvable[1] > 0
     assert large.unknown[3] > 0
-    for result in made[1]:
+    for result in generated[1]:
         assert (result.solvable + result.unsolvable + result.unknown == result.candidates).all()
         assert (result.solutions.makespan <= HORIZON).all()
 
@@ -227,21 +222,21 @@ def test_boards_beyond_the_horizon_are_counted(made):
 def test_cells_may_differ_in_agents():
     params = lake_params([4, 4, 3], [0.2, 0.1, 0.3], [0.5, 0.25, 0.5], [2, 3, 3])
     sizes = {"max_size": 4, "max_agents": 3, "horizon": 16}
-    made = generate(jax.random.key(0), params, 24, batch_size=64, max_candidates=2000, **sizes)
-    assert made.filled.all()
-    for cell, instance, solution in _boards(made):
+    result = generate(jax.random.key(0), params, 24, batch_size=64, max_candidates=2000, **sizes)
+    assert result.filled.all()
+    for cell, instance, solution in _filled_boards(result):
         grid = jaxlake.format_grid(instance)
         assert len(oracles.read(grid).starts) == int(params.num_agents[cell])
         cost, needs_wait = oracles.least_sum_of_costs(grid)
         assert (solution.sum_of_costs, solution.needs_wait) == (cost, needs_wait)
         plan = solution.plan[:, : int(params.num_agents[cell])]
         assert oracles.check(grid, plan.tolist()).sum_of_costs == cost
-    waits = np.bincount(made.cell[made.solutions.needs_wait], minlength=3)
-    assert (waits == made.requested_wait).all()
+    waits = np.bincount(result.cell[result.solutions.needs_wait], minlength=3)
+    assert (waits == result.requested_wait).all()
 
 
 @pytest.mark.slow
-def test_generate_is_equal_on_several_devices(made, tmp_path):
+def test_generate_is_equal_on_several_devices(generated, tmp_path):
     program = """
 import json, sys
 import jax, numpy as np
@@ -251,7 +246,7 @@ fields, n, settings = json.load(sys.stdin)
 assert len(jax.devices()) == 8
 def generate(key, params):
     return generate_sharded(key, params, n, batch_size=100, **settings)
-# Under jit, where a cell beyond `max_size` is not refused, but all shortfall.
+# Under jit, a cell beyond `max_size` is not rejected but counted as shortfall.
 made = jax.jit(generate)(jax.random.key(7), lake_params(**fields))
 assert all(leaf.is_fully_replicated for leaf in jax.tree.leaves(made))
 np.savez(sys.argv[1], *jax.tree.leaves(made))
@@ -267,7 +262,7 @@ np.savez(sys.argv[1], *jax.tree.leaves(made))
         timeout=300,
     )
     with np.load(file) as arrays:
-        assert_same(jax.tree.leaves(made[1][0]), list(arrays.values()))
+        assert_same(jax.tree.leaves(generated[1][0]), list(arrays.values()))
 
 
 @pytest.mark.parametrize("devices", [1, 3, 8, 257, 5000])
@@ -280,13 +275,13 @@ def test_devices_share_a_batch_equally(devices):
     assert _sharded_batch_size(2 * devices + 1, 8, devices, widths_for("cpu")) == 3 * devices
 
 
-def _changed(**fields):
-    """Parameters with values that did not pass `lake_params`."""
+def _make_unchecked_params(**fields):
+    """Return parameters that `lake_params` would reject."""
     return replace(lake_params(3), **{name: jnp.array([value]) for name, value in fields.items()})
 
 
 @pytest.mark.parametrize(
-    ("number", "error", "said"),
+    ("changes", "error", "message"),
     [
         ({"n": 2.5}, TypeError, "n must be an integer, got 2.5"),
         ({"n": "5"}, TypeError, "n must be an integer, got '5'"),
@@ -299,17 +294,17 @@ def _changed(**fields):
         ({"key": MIXTURES[0]}, TypeError, r"key must be a typed key .* got LakeParams"),
         ({"params": jax.random.key(0)}, TypeError, "params must be a LakeParams, got .*Array"),
         (
-            {"params": _changed(hole_ratio=np.nan)},
+            {"params": _make_unchecked_params(hole_ratio=np.nan)},
             ValueError,
             r"params.hole_ratio must be in \[0, 1\], got nan",
         ),
         (
-            {"params": _changed(wait_ratio=2.0)},
+            {"params": _make_unchecked_params(wait_ratio=2.0)},
             ValueError,
             r"params.wait_ratio must be in \[0, 1\], got 2.0",
         ),
         (
-            {"params": _changed(num_agents=-1)},
+            {"params": _make_unchecked_params(num_agents=-1)},
             ValueError,
             r"params.num_agents must be in \[1, 5\], got -1",
         ),
@@ -325,27 +320,27 @@ def _changed(**fields):
         ),
     ],
 )
-def test_generate_names_invalid_numbers(number, error, said):
-    given = {"key": jax.random.key(0), "params": jaxlake.lake_params(3), "n": 4, "max_size": 3}
-    with pytest.raises(error, match=said):
-        jaxlake.generate(**(given | number))
+def test_generate_names_invalid_arguments(changes, error, message):
+    arguments = {"key": jax.random.key(0), "params": jaxlake.lake_params(3), "n": 4, "max_size": 3}
+    with pytest.raises(error, match=message):
+        jaxlake.generate(**(arguments | changes))
 
 
 def test_generate_infers_padding_and_warns_of_missing_boards():
     params = lake_params([3, 3, 9], hole_ratio=[0.2, 1.0, 0.0], data_ratio=[1, 1, 0])
-    # The solver is compiled for these shapes in test_compilations.py, too.
+    # test_compilations.py compiles the solver for the same shapes.
     options = {"horizon": 8, "batch_size": 32, "max_candidates": 64, "part": [0, 1]}
     with pytest.warns(UserWarning, match="^generate: 4 of 8 boards could not be made") as caught:
-        made = jaxlake.generate(jax.random.key(0), params, np.int64(8), **options)
+        result = jaxlake.generate(jax.random.key(0), params, np.int64(8), **options)
     assert len(caught) == 1
-    assert made.instances.holes.shape == (8, 3, 3)
-    assert made.instances.agent_mask.shape == (8, 2)
-    assert made.shortfall_no_wait.tolist() == [0, 4, 0]
-    assert (np.asarray(made.solutions.status) == np.where(made.filled, 0, Status.UNKNOWN)).all()
-    assert ((np.asarray(made.solutions.sum_of_costs) < 0) == ~np.asarray(made.filled)).all()
+    assert result.instances.holes.shape == (8, 3, 3)
+    assert result.instances.agent_mask.shape == (8, 2)
+    assert result.shortfall_no_wait.tolist() == [0, 4, 0]
+    assert (np.asarray(result.solutions.status) == np.where(result.filled, 0, Status.UNKNOWN)).all()
+    assert ((np.asarray(result.solutions.sum_of_costs) < 0) == ~np.asarray(result.filled)).all()
 
 
 def test_default_horizon_follows_the_size():
     assert [default_horizon(size) for size in (2, 10, 11, 16, 17, 32)] == [64, 64, 96, 96, 160, 160]
-    make = partial(generate, params=lake_params(3), n=2, max_size=11)
-    assert jax.eval_shape(make, jax.random.key(0)).solutions.plan.shape == (2, 96, 2)
+    generate_shapes = partial(generate, params=lake_params(3), n=2, max_size=11)
+    assert jax.eval_shape(generate_shapes, jax.random.key(0)).solutions.plan.shape == (2, 96, 2)

@@ -1,4 +1,4 @@
-"""Mixtures: counts, quotas, and errors that name the invalid field."""
+"""Mixtures: counts, quotas, and errors for invalid fields."""
 
 from dataclasses import replace
 from fractions import Fraction
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import jaxlake
 from jaxlake.generator.mixture import board_counts, wait_counts
-from tests.jaxlake.solver.boards import assert_same, row_of
+from tests.jaxlake.solver.boards import assert_same, select_rows
 
 _counts = jax.jit(board_counts, static_argnums=1)
 
@@ -38,7 +38,7 @@ def test_infeasible_requests_are_explained():
 
 
 @pytest.mark.parametrize(
-    ("fields", "said"),
+    ("fields", "message"),
     [
         ({"size": 1}, r"size must be in \[2, 32\], got 1"),
         ({"size": [3, 33]}, r"size must be in \[2, 32\], got 33"),
@@ -64,17 +64,17 @@ def test_infeasible_requests_are_explained():
         ({"hole_ratio": np.float32([[0.5], [-1]])}, r"hole_ratio must be in \[0, 1\], got -1.0"),
     ],
 )
-def test_out_of_range_values_are_named(fields, said):
-    with pytest.raises(ValueError, match=said):
+def test_out_of_range_values_are_named(fields, message):
+    with pytest.raises(ValueError, match=message):
         jaxlake.lake_params(**({"size": 4} | fields))
 
 
 def test_lake_params_of_arrays_equal_single_ones():
     sizes, holes = np.array([3, 4, 5]), np.array([[0.1, 0.2], [0.3, 0.4], [0.5, 0.6]])
     params = jaxlake.lake_params(sizes[:, None], holes, [0.0, 0.5])
-    for c in range(3):
-        one = jaxlake.lake_params(int(sizes[c]), holes[c].tolist(), [0.0, 0.5])
-        assert_same(row_of(params, c), one)
+    for i in range(3):
+        expected = jaxlake.lake_params(int(sizes[i]), holes[i].tolist(), [0.0, 0.5])
+        assert_same(select_rows(params, i), expected)
     million = jaxlake.lake_params(np.full((10**6, 1), 6), np.linspace(0, 1, 10**6)[:, None])
     assert {leaf.shape for leaf in jax.tree.leaves(million)} == {(10**6, 1)}
 
@@ -104,32 +104,34 @@ def test_shares_follow_largest_remainders(hundredths, n):
     counts = _counts(params, n).tolist()
     assert sum(counts) == n
     exact = [Fraction(value * n, sum(hundredths)) for value in hundredths]
-    # float32 can't tell remainders apart that differ by less than its precision.
-    blur = Fraction(1, 1000) + Fraction(n, 2**22)
+    # float32 can't distinguish remainders that differ by less than its precision.
+    tolerance = Fraction(1, 1000) + Fraction(n, 2**22)
     for count, share in zip(counts, exact, strict=True):
-        assert abs(count - share) < 1 + blur
-    up = [share % 1 for count, share in zip(counts, exact, strict=True) if count > share]
-    down = [share % 1 for count, share in zip(counts, exact, strict=True) if count < share]
-    assert not up or not down or min(up) >= max(down) - 2 * blur
+        assert abs(count - share) < 1 + tolerance
+    rounded_up = [share % 1 for count, share in zip(counts, exact, strict=True) if count > share]
+    rounded_down = [share % 1 for count, share in zip(counts, exact, strict=True) if count < share]
+    assert (
+        not rounded_up or not rounded_down or min(rounded_up) >= max(rounded_down) - 2 * tolerance
+    )
 
 
-@pytest.mark.parametrize("counted", [board_counts, _counts])
+@pytest.mark.parametrize("count_boards", [board_counts, _counts])
 @pytest.mark.parametrize(
     ("weights", "n", "counts"),
     [
-        # 7,830,188.68 and 2,169,811.32 boards: float32 has no such numbers, and rounds both up.
+        # 7,830,188.68 and 2,169,811.32 boards: float32 would round both up.
         ([83, 23], 10**7, [7_830_189, 2_169_811]),
         ([5, 17, 19, 87], 10**7, [390_625, 1_328_125, 1_484_375, 6_796_875]),
-        # Of equal remainders the earlier one is rounded up: few boards, and many.
+        # Of equal remainders, the earlier one is rounded up.
         ([1, 1, 1], 10, [4, 3, 3]),
         ([1, 2, 1], 2, [1, 1, 0]),
         ([1, 1, 1, 1], 10, [3, 3, 2, 2]),
         ([1, 1], 10**7 + 1, [5_000_001, 5_000_000]),
     ],
 )
-def test_remainder_ties_go_to_the_earlier_cell(counted, weights, n, counts):
+def test_remainder_ties_go_to_the_earlier_cell(count_boards, weights, n, counts):
     params = jaxlake.lake_params(4, data_ratio=[weight / 100 for weight in weights])
-    assert counted(params, n).tolist() == counts
+    assert count_boards(params, n).tolist() == counts
 
 
 def test_wait_counts_are_exact_for_hundredths():
@@ -141,8 +143,8 @@ def test_wait_counts_are_exact_for_hundredths():
     assert (waits == (2 * hundredths * counts + 100) // 200).all()
 
 
-@pytest.mark.parametrize("compile_", [jax.jit, lambda function: function])
-def test_wait_counts_are_exact_for_the_largest_set(compile_):
+@pytest.mark.parametrize("transform", [jax.jit, lambda function: function])
+def test_wait_counts_are_exact_for_the_largest_set(transform):
     exact = [Fraction(1, 3), Fraction(5, 6), Fraction(1, 30_000), Fraction(29_999, 30_000)]
     exact += [Fraction(k, 100) for k in range(101)] + [Fraction(k, 10_000) for k in (1, 625, 9999)]
     exact += [Fraction(k, 1024) for k in (1, 3, 511, 1023)] + [Fraction(2**23 + 1, 2**24)]
@@ -152,7 +154,9 @@ def test_wait_counts_are_exact_for_the_largest_set(compile_):
     params = replace(
         jaxlake.lake_params(4), wait_ratio=jnp.asarray([float(x) for x in exact], jnp.float32)
     )
-    counted = compile_(jax.vmap(wait_counts, (None, 0)))
-    waits = counted(params, jnp.asarray(counts, jnp.int32)[:, None] + jnp.zeros(len(exact), int))
+    count_waits = transform(jax.vmap(wait_counts, (None, 0)))
+    waits = count_waits(
+        params, jnp.asarray(counts, jnp.int32)[:, None] + jnp.zeros(len(exact), int)
+    )
     expected = [[(2 * ratio * n + 1) // 2 for ratio in exact] for n in counts]
     np.testing.assert_array_equal(waits, np.array(expected, np.int64))

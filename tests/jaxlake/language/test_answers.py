@@ -1,4 +1,4 @@
-"""The parser accepts many formats and never guesses an ambiguous plan."""
+"""The parser accepts many formats and rejects ambiguous plans."""
 
 import json
 import random
@@ -21,62 +21,72 @@ actions = st.lists(st.integers(0, 4), min_size=1, max_size=12)
 plans = st.lists(actions, min_size=1, max_size=5)
 
 
-def words(plan):
+def action_words(plan):
     return [[NAMES[action] for action in agent] for agent in plan]
 
 
-def lines(plan, header="Agent {}: ", separator=" ", end="\n", wrap="{}", spell=str):
-    return end.join(
-        header.format(i) + wrap.format(separator.join(map(spell, agent)))
-        for i, agent in enumerate(words(plan))
+def format_lines(
+    plan, header="Agent {}: ", separator=" ", line_end="\n", row_format="{}", spell=str
+):
+    return line_end.join(
+        header.format(i) + row_format.format(separator.join(map(spell, agent)))
+        for i, agent in enumerate(action_words(plan))
     )
 
 
 FORMATS = {
-    "canonical": lines,
-    "lower case": lambda plan: lines(plan).lower(),
-    "commas": lambda plan: lines(plan, separator=", ", end=".\n"),
-    "semicolons": lambda plan: lines(plan, separator="; "),
-    "ASCII arrows": lambda plan: lines(plan, separator=" -> "),
-    "arrows": lambda plan: lines(plan, separator=" → "),
-    "brackets": lambda plan: lines(plan, separator=", ", wrap="[{}]"),
-    "quoted": lambda plan: lines(plan, separator=", ", wrap="[{}]", spell=lambda w: f'"{w}"'),
-    "letters": lambda plan: lines(plan, spell=lambda word: word[0]),
-    "synonyms": lambda plan: lines(plan).replace("WAIT", "Stay"),
-    "no-op": lambda plan: lines(plan).replace("WAIT", "NO_OP"),
-    "bold headers": lambda plan: lines(plan, header="- **Agent {}:** "),
-    "bold outside": lambda plan: lines(plan, header="**Agent {}**: "),
-    "arrow headers": lambda plan: lines(plan, header="agent {} -> "),
-    "underscore headers": lambda plan: lines(plan, header="agent_{}: "),
-    "robots": lambda plan: lines(plan, header="Robot {}: "),
-    "dash headers": lambda plan: lines(plan, header="Agent {} - "),
-    "possessive headers": lambda plan: lines(plan, header="Agent {}'s moves: "),
-    "bullets": lambda plan: lines(plan, header="Agent {}:\n- ", separator="\n- ", end="\n\n"),
-    "one line": lambda plan: lines(plan, end="; "),
-    "table": lambda plan: lines(plan, header="| Agent {} | ", end=" |\n") + " |",
-    "Windows": lambda plan: lines(plan, end="\r\n"),
-    "fence": lambda plan: f"Here it is:\n```text\n{lines(plan)}\n```\nEverybody arrives.",
-    "fence an agent": lambda plan: lines(plan, header="Agent {}:\n```\n", end="\n```\n") + "\n```",
-    "preface": lambda plan: f"Agent 0 goes right first, so that...\n\n{lines(plan)}\n\nDone.",
-    "thinking": lambda plan: f"<think>Agent 0: UP? No.</think>\n\n{lines(plan)}",
-    "open thinking": lambda plan: f"Agent 0: maybe LEFT...\n</think>{lines(plan)}",
+    "canonical": format_lines,
+    "lower case": lambda plan: format_lines(plan).lower(),
+    "commas": lambda plan: format_lines(plan, separator=", ", line_end=".\n"),
+    "semicolons": lambda plan: format_lines(plan, separator="; "),
+    "ASCII arrows": lambda plan: format_lines(plan, separator=" -> "),
+    "arrows": lambda plan: format_lines(plan, separator=" → "),
+    "brackets": lambda plan: format_lines(plan, separator=", ", row_format="[{}]"),
+    "quoted": lambda plan: format_lines(
+        plan, separator=", ", row_format="[{}]", spell=lambda w: f'"{w}"'
+    ),
+    "letters": lambda plan: format_lines(plan, spell=lambda word: word[0]),
+    "synonyms": lambda plan: format_lines(plan).replace("WAIT", "Stay"),
+    "no-op": lambda plan: format_lines(plan).replace("WAIT", "NO_OP"),
+    "bold headers": lambda plan: format_lines(plan, header="- **Agent {}:** "),
+    "bold outside": lambda plan: format_lines(plan, header="**Agent {}**: "),
+    "arrow headers": lambda plan: format_lines(plan, header="agent {} -> "),
+    "underscore headers": lambda plan: format_lines(plan, header="agent_{}: "),
+    "robots": lambda plan: format_lines(plan, header="Robot {}: "),
+    "dash headers": lambda plan: format_lines(plan, header="Agent {} - "),
+    "possessive headers": lambda plan: format_lines(plan, header="Agent {}'s moves: "),
+    "bullets": lambda plan: format_lines(
+        plan, header="Agent {}:\n- ", separator="\n- ", line_end="\n\n"
+    ),
+    "one line": lambda plan: format_lines(plan, line_end="; "),
+    "table": lambda plan: format_lines(plan, header="| Agent {} | ", line_end=" |\n") + " |",
+    "Windows": lambda plan: format_lines(plan, line_end="\r\n"),
+    "fence": lambda plan: f"Here it is:\n```text\n{format_lines(plan)}\n```\nEverybody arrives.",
+    "fence an agent": lambda plan: (
+        format_lines(plan, header="Agent {}:\n```\n", line_end="\n```\n") + "\n```"
+    ),
+    "preface": lambda plan: (
+        f"Agent 0 goes right first, so that...\n\n{format_lines(plan)}\n\nDone."
+    ),
+    "thinking": lambda plan: f"<think>Agent 0: UP? No.</think>\n\n{format_lines(plan)}",
+    "open thinking": lambda plan: f"Agent 0: maybe LEFT...\n</think>{format_lines(plan)}",
     "answer tags": lambda plan: (
-        f"<answer>Agent 0: draft</answer> or <ANSWER>\n{lines(plan)}</ANSWER> ok"
+        f"<answer>Agent 0: draft</answer> or <ANSWER>\n{format_lines(plan)}</ANSWER> ok"
     ),
     "tags that are named": lambda plan: (
-        f"Between <answer> and </answer>:\n<answer>{lines(plan)}</answer>"
+        f"Between <answer> and </answer>:\n<answer>{format_lines(plan)}</answer>"
     ),
-    "prefilled tag": lambda plan: f"{lines(plan)}\n</answer>",
-    "JSON numbers": lambda plan: json.dumps({str(i): x for i, x in enumerate(words(plan))}),
+    "prefilled tag": lambda plan: f"{format_lines(plan)}\n</answer>",
+    "JSON numbers": lambda plan: json.dumps({str(i): x for i, x in enumerate(action_words(plan))}),
     "JSON names": lambda plan: json.dumps(
-        {f"agent_{i}": x for i, x in enumerate(words(plan))}, indent=2
+        {f"agent_{i}": x for i, x in enumerate(action_words(plan))}, indent=2
     ),
     "JSON strings": lambda plan: json.dumps(
-        {f"Agent {i}": " ".join(x) for i, x in enumerate(words(plan))}
+        {f"Agent {i}": " ".join(x) for i, x in enumerate(action_words(plan))}
     ),
-    "JSON lists": lambda plan: json.dumps(words(plan)),
-    "JSON wrapped": lambda plan: f"```json\n{json.dumps({'plan': words(plan)})}\n```",
-    "Python lists": lambda plan: f"The plan is {words(plan)}.",
+    "JSON lists": lambda plan: json.dumps(action_words(plan)),
+    "JSON wrapped": lambda plan: f"```json\n{json.dumps({'plan': action_words(plan)})}\n```",
+    "Python lists": lambda plan: f"The plan is {action_words(plan)}.",
 }
 
 
@@ -93,10 +103,10 @@ def test_parse_answer_reads_any_formatting(name, plan):
 def test_target_round_trips_the_plan(steps):
     answer = parse_answer(target(steps), 2, max_steps=12)
     assert answer.parsed
-    for agent, read in enumerate(answer.plan):
+    for agent, parsed in enumerate(answer.plan):
         given_actions = [step[agent] for step in steps]
-        assert given_actions[: len(read)] == list(read)
-        assert not any(given_actions[len(read) :])
+        assert given_actions[: len(parsed)] == list(parsed)
+        assert not any(given_actions[len(parsed) :])
 
 
 @given(plan=plans, data=st.data())
@@ -110,13 +120,13 @@ def test_parse_answer_rejects_unknown_words(plan, data):
         )
     )
     agent = data.draw(st.integers(0, len(plan) - 1))
-    spoilt = words(plan)
-    spoilt[agent].insert(data.draw(st.integers(0, len(plan[agent]))), unknown)
+    corrupted = action_words(plan)
+    corrupted[agent].insert(data.draw(st.integers(0, len(plan[agent]))), unknown)
     separator = data.draw(st.sampled_from([" ", ", ", " -> ", "\n- "]))
     texts = [
-        "\n".join(f"Agent {i}: {separator.join(row)}" for i, row in enumerate(spoilt)),
-        json.dumps({f"agent_{i}": row for i, row in enumerate(spoilt)}),
-        json.dumps(spoilt),
+        "\n".join(f"Agent {i}: {separator.join(row)}" for i, row in enumerate(corrupted)),
+        json.dumps({f"agent_{i}": row for i, row in enumerate(corrupted)}),
+        json.dumps(corrupted),
     ]
     for text in texts:
         answer = parse_answer(text, len(plan), max_steps=20)
@@ -132,8 +142,8 @@ CORPUS = yaml.safe_load(Path(__file__).with_name("answers.yaml").read_text())
 def test_parse_answer_reads_model_completions(case):
     agents = len(case["plan"]) if case["plan"] else case["agents"]
     answer = parse_answer(case["text"], agents, max_steps=20)
-    read = answer.plan and [" ".join(NAMES[action] for action in agent) for agent in answer.plan]
-    assert read == case["plan"], answer.reason
+    parsed = answer.plan and [" ".join(NAMES[action] for action in agent) for agent in answer.plan]
+    assert parsed == case["plan"], answer.reason
 
 
 PIECES = [
@@ -199,7 +209,7 @@ def test_parse_answer_accepts_any_text(text, num_agents):
         ("Agent 0: RIGHT\nAgent 1: LEFT <answer></answer>", "agent 0 is missing"),
     ],
 )
-def test_non_plain_yaml_is_rejected(text, reason):
+def test_parse_answer_rejects_ambiguous_text(text, reason):
     answer = parse_answer(text, 2, max_steps=5)
     assert not answer.parsed
     assert answer.plan is None

@@ -1,4 +1,4 @@
-"""A prompt describes the whole board, and a target the whole plan."""
+"""Prompts describe the whole board, and targets the whole plan."""
 
 import re
 
@@ -23,20 +23,20 @@ def test_prompt_contains_board_starts_and_goals(style, rows):
     prompt = render(board(rows), style)
     cell = "[FHSsABCGgabc]"
     assert tuple(re.findall(f"^{cell}(?: {cell})+$", prompt, re.MULTILINE)) == rows
-    told = re.findall(r"^Agent (\d): \((\d+), (\d+)\) to \((\d+), (\d+)\)$", prompt, re.MULTILINE)
+    tasks = re.findall(r"^Agent (\d): \((\d+), (\d+)\) to \((\d+), (\d+)\)$", prompt, re.MULTILINE)
     num_agents = sum(letter in "SsABC" for letter in "".join(rows))
-    assert [int(agent) for agent, *_ in told] == list(range(num_agents))
-    for agent, *numbers in told:
-        r0, c0, r1, c1 = map(int, numbers)
+    assert [int(agent) for agent, *_ in tasks] == list(range(num_agents))
+    for agent, *coordinates in tasks:
+        r0, c0, r1, c1 = map(int, coordinates)
         assert rows[r0].split()[c0] == "SsABC"[int(agent)]
         assert rows[r1].split()[c1] == "Ggabc"[int(agent)]
 
 
 @pytest.mark.parametrize("style", PROMPT_STYLES)
 def test_prompt_excludes_padding_and_answer(style):
-    tight = parse_grid(TWO_AGENTS, max_size=3, max_agents=2)
-    assert render(tight, style) == render(board(TWO_AGENTS), style)
-    assert render(tight, style).endswith("\n")
+    unpadded = parse_grid(TWO_AGENTS, max_size=3, max_agents=2)
+    assert render(unpadded, style) == render(board(TWO_AGENTS), style)
+    assert render(unpadded, style).endswith("\n")
 
 
 @pytest.mark.parametrize("style", ["full", "reasoned"])

@@ -1,4 +1,4 @@
-"""Rewards for other trainers agree with an independent walk in every form."""
+"""Rewards for other trainers agree with an independent walk in plain Python."""
 
 import random
 from dataclasses import replace
@@ -15,28 +15,28 @@ from jaxlake.language.rewards import RewardValues, lake_reward, reward_function,
 
 CORNER = ["S F F", "F H F", "F G F"]
 OPTIMAL = "Agent 0: DOWN DOWN RIGHT"
-AROUND = "Agent 0: RIGHT RIGHT DOWN DOWN LEFT"
-STOPS = "Agent 0: DOWN DOWN"
+DETOUR = "Agent 0: RIGHT RIGHT DOWN DOWN LEFT"
+INCOMPLETE = "Agent 0: DOWN DOWN"
 PROSE = "I would go down, then right."
 
 
-def _walk(rng: random.Random) -> tuple[list[str], list[list[int]]]:
-    """A board whose goals are where random steps over free cells lead, and these steps."""
+def _draw_board_and_plan(rng: random.Random) -> tuple[list[str], list[list[int]]]:
+    """Return a board whose goals are the ends of random walks, and these walks as a plan."""
     while True:
         size, agents = rng.choice([(2, 1), (3, 2), (4, 3), (5, 5), (6, 2)])
         grid = oracles.random_grid(rng, size, 0.2, agents)
         board = oracles.read(grid)
-        here, plan = list(board.starts), []
+        positions, plan = list(board.starts), []
         for _ in range(rng.randint(1, 5)):
             actions = []
-            for i, (r, c) in enumerate(here):
+            for i, (r, c) in enumerate(positions):
                 steps = [(a, (r + dr, c + dc)) for a, (dr, dc) in oracles.MOVES.items()]
-                action, here[i] = rng.choice([one for one in steps if one[1] in board.free])
+                action, positions[i] = rng.choice([step for step in steps if step[1] in board.free])
                 actions.append(action)
             plan.append(actions)
-        if len({*here, *board.starts}) == 2 * agents:
+        if len({*positions, *board.starts}) == 2 * agents:
             symbols = "SsABC"[:agents] + "Ggabc"[:agents]
-            letters = dict(zip((*board.starts, *here), symbols, strict=True))
+            letters = dict(zip((*board.starts, *positions), symbols, strict=True))
             cells = [
                 [letters.get((r, c), "HF"[(r, c) in board.free]) for c in range(size)]
                 for r in range(size)
@@ -44,7 +44,7 @@ def _walk(rng: random.Random) -> tuple[list[str], list[list[int]]]:
             return [" ".join(row) for row in cells], plan
 
 
-def _text(plan: list[list[int]]) -> str:
+def _plan_text(plan: list[list[int]]) -> str:
     columns = zip(*plan, strict=True)
     return "\n".join(
         f"Agent {i}: " + " ".join(Action(action).name for action in actions)
@@ -54,69 +54,74 @@ def _text(plan: list[list[int]]) -> str:
 
 @pytest.fixture(scope="module")
 def walks():
-    """400 boards of 1 to 5 agents, plans that often solve them, and their optima."""
+    """Return 400 boards of 1 to 5 agents with plans that often solve them, and their optima."""
     rng = random.Random(3)
-    drawn = [_walk(rng) for _ in range(400)]
+    drawn = [_draw_board_and_plan(rng) for _ in range(400)]
     for _, plan in drawn[::3]:
         rng.choice(plan)[0] = rng.randrange(5)
-    best = [oracles.least_sum_of_costs(grid) if len(grid) < 5 else None for grid, _ in drawn]
-    return [(*walk, known and known[0]) for walk, known in zip(drawn, best, strict=True)]
+    optima = [oracles.least_sum_of_costs(grid) if len(grid) < 5 else None for grid, _ in drawn]
+    return [(*walk, optimum and optimum[0]) for walk, optimum in zip(drawn, optima, strict=True)]
 
 
 def test_scores_match_a_plain_walk(walks):
     grids, plans, optima = (list(column) for column in zip(*walks, strict=True))
-    seen = set()
-    for (grid, plan, least), found in zip(
-        walks, score_batch([_text(plan) for plan in plans], grids, optima), strict=True
+    seen_results = set()
+    for (grid, plan, optimum), result in zip(
+        walks, score_batch([_plan_text(plan) for plan in plans], grids, optima), strict=True
     ):
-        truth = oracles.check(grid, plan)
-        assert found.parsed
-        assert found.plan == tuple(zip(*plan, strict=True))
-        assert found.failure.label == (truth.failure or "none")
-        assert found.valid == (truth.failure is None)
-        assert (found.agent, found.time) == (truth.agent, truth.time)
-        assert (found.sum_of_costs, found.makespan) == (truth.sum_of_costs, truth.makespan)
-        optimal = truth.sum_of_costs == least if least is not None else None
-        assert found.optimal == (optimal if found.valid else False)
-        assert found.reward == (1.0 if found.optimal else 0.6 if found.valid else 0.0)
-        seen.add((found.optimal, found.failure))
-    broken = set(Failure) - {Failure.NONE, Failure.PARSE_ERROR}
-    assert {failure for best, failure in seen if not best} >= broken
-    assert seen >= {(best, Failure.NONE) for best in (True, False, None)}
+        verdict = oracles.check(grid, plan)
+        assert result.parsed
+        assert result.plan == tuple(zip(*plan, strict=True))
+        assert result.failure.label == (verdict.failure or "none")
+        assert result.valid == (verdict.failure is None)
+        assert (result.agent, result.time) == (verdict.agent, verdict.time)
+        assert (result.sum_of_costs, result.makespan) == (verdict.sum_of_costs, verdict.makespan)
+        optimal = verdict.sum_of_costs == optimum if optimum is not None else None
+        assert result.optimal == (optimal if result.valid else False)
+        assert result.reward == (1.0 if result.optimal else 0.6 if result.valid else 0.0)
+        seen_results.add((result.optimal, result.failure))
+    failures = set(Failure) - {Failure.NONE, Failure.PARSE_ERROR}
+    assert {failure for is_optimal, failure in seen_results if not is_optimal} >= failures
+    assert seen_results >= {(is_optimal, Failure.NONE) for is_optimal in (True, False, None)}
 
 
-def test_verify_answers_compiles_once(walks):
+def test_score_batch_compiles_once(walks):
     score(OPTIMAL, CORNER, 3)
     before = verify_batch._cache_size()
     for count in (1, 2, 7, BATCH_SIZE, BATCH_SIZE + 1, 400):
-        some = walks[:count]
+        subset = walks[:count]
         assert (
-            len(score_batch([_text(plan) for _, plan, _ in some], [g for g, *_ in some])) == count
+            len(
+                score_batch(
+                    [_plan_text(plan) for _, plan, _ in subset], [grid for grid, *_ in subset]
+                )
+            )
+            == count
         )
     assert verify_batch._cache_size() == before
 
 
 def test_rewards_solve_boards_without_optimum():
     assert score(OPTIMAL, CORNER).reward == 1.0
-    found = score(AROUND, CORNER)
-    assert (found.reward, found.optimal, found.sum_of_costs) == (0.6, False, 5)
-    unknown = score(AROUND, CORNER, find_optimum=False)
+    suboptimal = score(DETOUR, CORNER)
+    assert (suboptimal.reward, suboptimal.optimal, suboptimal.sum_of_costs) == (0.6, False, 5)
+    unknown = score(DETOUR, CORNER, find_optimum=False)
     assert (unknown.reward, unknown.optimal, unknown.valid) == (0.6, None, True)
 
 
 def test_rewards_accept_a_solution_as_optimum():
-    found = solve(parse_grid(CORNER, max_size=10))
-    for text in (OPTIMAL, AROUND, STOPS):
-        assert score(text, CORNER, found) == score(text, CORNER, 3)
-    unknown = replace(found, status=np.int8(Status.UNKNOWN))
-    assert score(AROUND, CORNER, unknown, find_optimum=False).optimal is None
+    solution = solve(parse_grid(CORNER, max_size=10))
+    for text in (OPTIMAL, DETOUR, INCOMPLETE):
+        assert score(text, CORNER, solution) == score(text, CORNER, 3)
+    unknown = replace(solution, status=np.int8(Status.UNKNOWN))
+    assert score(DETOUR, CORNER, unknown, find_optimum=False).optimal is None
 
 
 def test_rewards_solve_only_for_valid_answers(monkeypatch):
     monkeypatch.setattr(rewards, "solve", None)
-    for text in (STOPS, PROSE):
+    for text in (INCOMPLETE, PROSE):
         assert score(text, CORNER).optimal is False
-    assert score(AROUND, CORNER, 3).optimal is False
+    assert score(DETOUR, CORNER, 3).optimal is False
 
 
 @pytest.mark.parametrize(
@@ -130,8 +135,8 @@ def test_rewards_solve_only_for_valid_answers(monkeypatch):
     ],
 )
 def test_rewards_accept_every_board_format(board):
-    assert score(AROUND, board, 3) == score(AROUND, CORNER, 3)
-    assert score(STOPS, board, 3).failure is Failure.GOAL_NOT_REACHED
+    assert score(DETOUR, board, 3) == score(DETOUR, CORNER, 3)
+    assert score(INCOMPLETE, board, 3).failure is Failure.GOAL_NOT_REACHED
 
 
 @pytest.mark.parametrize(
@@ -141,7 +146,7 @@ def test_rewards_accept_every_board_format(board):
         ([{"role": "assistant", "content": OPTIMAL}], OPTIMAL),
         (
             [
-                {"role": "assistant", "content": AROUND},
+                {"role": "assistant", "content": DETOUR},
                 {"role": "tool", "content": "?"},
                 {"role": "assistant", "content": OPTIMAL},
             ],
@@ -154,27 +159,32 @@ def test_rewards_accept_every_board_format(board):
 )
 def test_completion_text_takes_last_assistant_message(completion, text):
     assert rewards.completion_text(completion) == text
-    paid = lake_reward([None], [completion], grid=[CORNER], sum_of_costs=[3])
-    assert paid == [1.0 if text else 0.0]
+    reward = lake_reward([None], [completion], grid=[CORNER], sum_of_costs=[3])
+    assert reward == [1.0 if text else 0.0]
 
 
 def test_reward_function_reads_its_columns():
-    texts = [OPTIMAL, AROUND, STOPS, PROSE]
+    texts = [OPTIMAL, DETOUR, INCOMPLETE, PROSE]
     values = RewardValues(optimal=2.0, valid=1.0, parsed=-0.5, unparsable=-1.0)
-    paid = reward_function(board="map", optimum="best", values=values)
-    assert paid.__name__ == "lake_reward"
+    custom = reward_function(board="map", optimum="best", values=values)
+    assert custom.__name__ == "lake_reward"
     columns = {"map": [CORNER] * 4, "best": [3] * 4, "grid": [None] * 4, "trainer_state": object()}
-    assert paid(prompts=[""] * 4, completions=texts, **columns) == [2.0, 1.0, -0.5, -1.0]
-    blind = reward_function(optimum=None)
-    assert blind([""] * 4, texts, grid=[CORNER] * 4) == [0.6, 0.6, 0.0, 0.0]
-    short = reward_function(max_steps=3)
-    assert short([""] * 4, texts, grid=[CORNER] * 4, sum_of_costs=[3] * 4) == [1.0, 0.0, 0.0, 0.0]
+    assert custom(prompts=[""] * 4, completions=texts, **columns) == [2.0, 1.0, -0.5, -1.0]
+    without_optimum = reward_function(optimum=None)
+    assert without_optimum([""] * 4, texts, grid=[CORNER] * 4) == [0.6, 0.6, 0.0, 0.0]
+    short_limit = reward_function(max_steps=3)
+    assert short_limit([""] * 4, texts, grid=[CORNER] * 4, sum_of_costs=[3] * 4) == [
+        1.0,
+        0.0,
+        0.0,
+        0.0,
+    ]
     assert lake_reward([], [], grid=[], sum_of_costs=[]) == []
 
 
 def test_reward_function_skips_rows_of_other_tasks():
     metrics, extra = {}, {}
-    paid = lake_reward(
+    values = lake_reward(
         [""] * 3,
         ["2 + 2 = 4", OPTIMAL, PROSE],
         grid=[None, CORNER, CORNER],
@@ -182,7 +192,7 @@ def test_reward_function_skips_rows_of_other_tasks():
         log_metric=metrics.__setitem__,
         log_extra=extra.__setitem__,
     )
-    assert paid == [None, 1.0, 0.0]
+    assert values == [None, 1.0, 0.0]
     assert metrics["lake/valid"] == 0.5
     assert extra == {"failure": ["", "none", "parse_error"]}
     with pytest.raises(ValueError, match="board: row 1: "):
@@ -192,7 +202,7 @@ def test_reward_function_skips_rows_of_other_tasks():
 
 
 @pytest.mark.parametrize(("optimum", "share"), [([None, None], None), ([3, None], 1.0)])
-def test_boards_without_optimum_get_no_optimality_reward(optimum, share):
+def test_lake_reward_logs_optimal_share_of_known_optima(optimum, share):
     metrics = {}
     lake_reward(
         [""] * 2,
@@ -206,17 +216,17 @@ def test_boards_without_optimum_get_no_optimality_reward(optimum, share):
 
 def test_rewards_of_arrays_equal_scores(walks):
     grids, plans, optima = (list(column) for column in zip(*walks[:60], strict=True))
-    texts = [PROSE if row % 7 == 0 else _text(plan) for row, plan in enumerate(plans)]
+    texts = [PROSE if row % 7 == 0 else _plan_text(plan) for row, plan in enumerate(plans)]
     instances = stack_instances([parse_grid(grid, max_agents=5) for grid in grids])
-    least = np.array([-1 if one is None else one for one in optima], np.int16)
-    solutions = rewards._make_solutions(least, 5)
+    costs = np.array([-1 if item is None else item for item in optima], np.int16)
+    solutions = rewards._make_solutions(costs, 5)
     outcomes = rewards.judge_texts(texts, instances, solutions, max_steps=64).outcomes
-    paid = rewards.reward(outcomes)
-    assert paid.dtype == np.float32
+    values = rewards.reward(outcomes)
+    assert values.dtype == np.float32
     scores = score_batch(texts, grids, optima)
-    np.testing.assert_array_equal(paid, np.float32([one.reward for one in scores]))
-    np.testing.assert_array_equal(paid, jax.jit(rewards.reward)(outcomes))
-    assert {0.0, 0.6, 1.0} == {one.reward for one in scores}
+    np.testing.assert_array_equal(values, np.float32([item.reward for item in scores]))
+    np.testing.assert_array_equal(values, jax.jit(rewards.reward)(outcomes))
+    assert {0.0, 0.6, 1.0} == {item.reward for item in scores}
 
 
 @pytest.mark.parametrize(
@@ -233,7 +243,7 @@ def test_rewards_of_arrays_equal_scores(walks):
         (([OPTIMAL], [CORNER], ["3"]), r"optima: row 0 must be .*, got '3'"),
         (([OPTIMAL], [CORNER], [-2]), r"optima: row 0 must be .*, got -2"),
         (
-            ([STOPS, AROUND], [CORNER] * 2, [3, 9]),
+            ([INCOMPLETE, DETOUR], [CORNER] * 2, [3, 9]),
             r"optima: row 1 must be .*, got 9, .* solves the board at 5",
         ),
     ],
@@ -293,12 +303,12 @@ def test_score_counts_only_text_after_thinking():
     unfinished = score(DRAFT, CORNER, 3, thinking=True)
     assert (unfinished.parsed, unfinished.reward) == (False, 0.0)
     assert unfinished.reason == "the thinking block is never closed"
-    finished = score(f"{DRAFT} it?\n</think>\n\n{AROUND}", CORNER, thinking=True)
+    finished = score(f"{DRAFT} it?\n</think>\n\n{DETOUR}", CORNER, thinking=True)
     assert (finished.reward, finished.sum_of_costs) == (0.6, 5)
 
 
 @pytest.mark.parametrize(
-    ("prompt", "paid"),
+    ("prompt", "expected"),
     [
         ("<|assistant|>\n<think>\n", 0.0),
         ("<|assistant|>[THINK]", 0.0),
@@ -307,10 +317,10 @@ def test_score_counts_only_text_after_thinking():
         ([{"role": "user", "content": "<think>"}], 1.0),
     ],
 )
-def test_lake_reward_detects_opened_thinking(prompt, paid):
-    assert lake_reward([prompt], [DRAFT], grid=[CORNER], sum_of_costs=[3]) == [paid]
-    thinks = reward_function(thinking=True)
-    assert thinks([prompt], [DRAFT], grid=[CORNER], sum_of_costs=[3]) == [0.0]
+def test_lake_reward_detects_opened_thinking(prompt, expected):
+    assert lake_reward([prompt], [DRAFT], grid=[CORNER], sum_of_costs=[3]) == [expected]
+    always_thinking = reward_function(thinking=True)
+    assert always_thinking([prompt], [DRAFT], grid=[CORNER], sum_of_costs=[3]) == [0.0]
 
 
 def test_lake_reward_reads_pandas_columns():
@@ -320,8 +330,8 @@ def test_lake_reward_reads_pandas_columns():
     texts = [OPTIMAL] * 3
     for column in (rows.sum_of_costs, rows.sum_of_costs.astype("Int64")):
         for grids in (rows.grid, [CORNER, CORNER, pandas.NA]):
-            paid = lake_reward([""] * 3, texts, grid=list(grids), sum_of_costs=list(column))
-            assert paid == [1.0, 0.6, None]
+            values = lake_reward([""] * 3, texts, grid=list(grids), sum_of_costs=list(column))
+            assert values == [1.0, 0.6, None]
     with pytest.raises(
         ValueError, match=r"optima: row 0 must be a number of steps or None, got 2.5"
     ):
@@ -336,9 +346,9 @@ def test_missing_column_error_lists_columns():
 
 
 @pytest.mark.parametrize(
-    "wrong",
+    "values",
     [{"valid": 1.5}, {"parsed": float("nan")}, {"unparsable": 0.1}, {"valid": "much"}],
 )
-def test_decreasing_rewards_are_rejected(wrong):
+def test_decreasing_rewards_are_rejected(values):
     with pytest.raises(ValueError, match="descending order"):
-        RewardValues(**wrong)
+        RewardValues(**values)

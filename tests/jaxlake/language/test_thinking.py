@@ -1,4 +1,4 @@
-"""Thinking marks in any case, at the end of a prompt and in an answer."""
+"""Thinking tags in prompts and answers, in upper and lower case."""
 
 import pytest
 
@@ -19,6 +19,6 @@ def test_parse_answer_reads_after_every_kind_of_thinking(opening, closing):
     assert opening_tag(f"a board {opening}{closing}\n") == opening_tag(f"{opening}.") == ""
 
 
-def test_after_thinking_splits_at_the_next_tag():
+def test_split_thinking_splits_at_the_next_tag():
     assert split_thinking("a<think>b</think>c[THINK]d<think>") == ("c", "[THINK]d<think>")
     assert split_thinking("</think>") == ("", "")

@@ -1,4 +1,4 @@
-"""Scripted policies and their rollouts against plain-Python searches and walks."""
+"""Scripted policies and their rollouts against plain Python."""
 
 import random
 from dataclasses import dataclass
@@ -13,12 +13,12 @@ import jaxlake
 from benchmarks import oracles
 from jaxlake import Failure, Status, policies
 from jaxlake.policies import RandomPolicy, ShortestPathPolicy, roll_out, sweep
-from tests.jaxlake.solver.boards import assert_same, instances, row_of
+from tests.jaxlake.solver.boards import assert_same, instances, select_rows
 
 N, K, T, B = 6, 3, 20, 1000
 
 
-def _grids(seed, count, agents, holes=0.3):
+def _random_grids(seed, count, agents, holes=0.3):
     rng = random.Random(seed)
     return [
         oracles.random_grid(rng, rng.choice([3, 4, 5]), rng.uniform(0, holes), agents)
@@ -26,27 +26,27 @@ def _grids(seed, count, agents, holes=0.3):
     ]
 
 
-def _boards(grids):
+def _make_boards(grids):
     return instances(grids, N, K)
 
 
-def _played(policy, boards, **options):
-    """Play boards as the first of a batch that is as large for all tests, so that few compile."""
+def _play(policy, boards, **options):
+    """Play boards in a batch of constant size, so that tests share compiled programs."""
     count = len(boards.size)
     play = jax.jit(partial(roll_out, policy=policy, max_steps=T, **options))
-    filled = row_of(boards, np.arange(B) % count)
-    return row_of(play(jax.random.key(0), instances=filled), slice(count))
+    filled = select_rows(boards, np.arange(B) % count)
+    return select_rows(play(jax.random.key(0), instances=filled), slice(count))
 
 
 @pytest.fixture(scope="module")
 def solved():
-    """Boards of two agents, and their solutions."""
-    grids = _grids(4, 80, 2, holes=0.4)
+    """Return boards of two agents with their solutions."""
+    grids = _random_grids(4, 80, 2, holes=0.4)
     boards = instances(grids, N, 2)
     return boards, jax.device_get(jax.jit(jax.vmap(partial(jaxlake.solve, horizon=T)))(boards))
 
 
-def _assert_outcomes_are_those_of_a_walk(grids, played):
+def _assert_outcomes_match_oracle(grids, played):
     for i, grid in enumerate(grids):
         agents = len(oracles.read(grid).starts)
         verdict = oracles.check(grid, played.actions[i, : played.length[i], :agents].tolist())
@@ -64,8 +64,8 @@ def _assert_outcomes_are_those_of_a_walk(grids, played):
 
 
 def test_single_agent_follows_a_shortest_path():
-    grids = _grids(1, 120, 1, holes=0.5)
-    played = _played(ShortestPathPolicy(), _boards(grids))
+    grids = _random_grids(1, 120, 1, holes=0.5)
+    played = _play(ShortestPathPolicy(), _make_boards(grids))
     unreachable = 0
     for i, grid in enumerate(grids):
         steps = oracles.sum_of_distances(grid)
@@ -79,11 +79,11 @@ def test_single_agent_follows_a_shortest_path():
 
 
 def test_shortest_path_ties_are_broken_evenly():
-    boards = _boards([["S F", "F G"]] * B)
-    first = _played(ShortestPathPolicy(), boards).actions[:, 0, 0]
+    boards = _make_boards([["S F", "F G"]] * B)
+    first = _play(ShortestPathPolicy(), boards).actions[:, 0, 0]
     down = (first == jaxlake.Action.DOWN).sum()
     assert down + (first == jaxlake.Action.RIGHT).sum() == B
-    # Four standard deviations of a fair coin.
+    # The tolerance is four standard deviations of a fair coin.
     assert abs(down - B / 2) < 4 * np.sqrt(B / 4)
 
 
@@ -98,9 +98,9 @@ def test_shortest_path_ties_are_broken_evenly():
     ids=str,
 )
 def test_outcomes_match_a_plain_walk(policy, conflict):
-    grids = _grids(2, 60, 3) + _grids(3, 40, 2)
-    played = _played(policy, _boards(grids), conflict=conflict)
-    _assert_outcomes_are_those_of_a_walk(grids, played)
+    grids = _random_grids(2, 60, 3) + _random_grids(3, 40, 2)
+    played = _play(policy, _make_boards(grids), conflict=conflict)
+    _assert_outcomes_match_oracle(grids, played)
     kinds = set(played.outcome.failure.tolist())
     if conflict != "fail":
         assert kinds <= {Failure.NONE, Failure.GOAL_NOT_REACHED}
@@ -111,8 +111,8 @@ def test_outcomes_match_a_plain_walk(policy, conflict):
 
 
 def test_random_policy_is_uniform_over_allowed_actions():
-    boards = _boards([["S H F", "F F F", "F F G"]] * B)
-    first = _played(RandomPolicy(), boards).actions[:, 0, 0]
+    boards = _make_boards([["S H F", "F F F", "F F G"]] * B)
+    first = _play(RandomPolicy(), boards).actions[:, 0, 0]
     assert set(first.tolist()) == {jaxlake.Action.WAIT, jaxlake.Action.DOWN}
     assert abs((first == 0).sum() - B / 2) < 4 * np.sqrt(B / 4)
 
@@ -130,46 +130,46 @@ def test_optimal_policy_reaches_the_optimum(solved):
 
 
 def test_prioritised_plans_are_valid():
-    grids = _grids(5, 60, 3, holes=0.2)
-    boards = _boards(grids)
-    played = _played(policies.prioritised_policy(T), boards)
-    _assert_outcomes_are_those_of_a_walk(grids, played)
+    grids = _random_grids(5, 60, 3, holes=0.2)
+    boards = _make_boards(grids)
+    played = _play(policies.prioritised_policy(T), boards)
+    _assert_outcomes_match_oracle(grids, played)
     valid = played.outcome.valid
     assert valid.mean() > 0.6
     assert not np.isin(played.outcome.failure, (Failure.OFF_BOARD, Failure.HOLE)).any()
     for i in np.flatnonzero(valid):
         board = oracles.read(grids[i])
-        alone = oracles.distances_to(board, board.goals[0])[board.starts[0]]
+        distance = oracles.distances_to(board, board.goals[0])[board.starts[0]]
         cells, arrival = board.starts[0], 0
         for t, action in enumerate(played.actions[i, :, 0].tolist()):
             cells = tuple(np.add(cells, oracles.MOVES[action]).tolist())
             if action:
                 arrival = t + 1
         assert cells == board.goals[0]
-        assert arrival == alone
+        assert arrival == distance
 
 
 @pytest.mark.slow
 def test_sweep_equals_single_rollouts(solved):
-    three = (RandomPolicy(), ShortestPathPolicy(), policies.prioritised_policy(T))
+    all_policies = (RandomPolicy(), ShortestPathPolicy(), policies.prioritised_policy(T))
     boards, solutions = jax.tree.map(
         lambda leaf: np.reshape(leaf, (4, 20, *np.shape(leaf)[1:])), solved
     )
     traces = 0
 
     @jax.jit
-    def tables(key, boards, solutions, mask, first=0):
+    def sweep_tables(key, boards, solutions, mask, first=0):
         nonlocal traces
         traces += 1
-        return sweep(key, three, boards, solutions, mask, max_steps=T, first=first)
+        return sweep(key, all_policies, boards, solutions, mask, max_steps=T, first=first)
 
     mask = np.ones((4, 20), bool)
     mask[2, 3:] = False
     key = jax.random.key(9)
-    table = jax.device_get(tables(key, boards, solutions, mask, 0))
-    others = jax.tree.map(lambda leaf: np.roll(leaf, -1, axis=0), (boards, solutions, mask))
-    shifted = jax.device_get(tables(key, *others, 1))
-    assert_same(row_of(shifted, np.s_[:, :3]), row_of(table, np.s_[:, 1:]))
+    table = jax.device_get(sweep_tables(key, boards, solutions, mask, 0))
+    rolled = jax.tree.map(lambda leaf: np.roll(leaf, -1, axis=0), (boards, solutions, mask))
+    shifted = jax.device_get(sweep_tables(key, *rolled, 1))
+    assert_same(select_rows(shifted, np.s_[:, :3]), select_rows(table, np.s_[:, 1:]))
     assert traces == 1
     assert table.failures.shape[:2] == (3, 4)
     assert (table.failures.sum(axis=(2, 3, 4, 5, 6)) == mask.sum(axis=1)).all()
@@ -181,15 +181,15 @@ def test_sweep_equals_single_rollouts(solved):
     single = jax.jit(
         lambda key, boards: roll_out(key, ShortestPathPolicy(), boards, max_steps=T).outcome
     )
-    for c in range(4):
-        outcome = jax.device_get(single(jax.random.fold_in(key, c), row_of(boards, c)))
-        kinds = np.bincount(outcome.failure[mask[c]], minlength=len(Failure))
-        assert np.array_equal(table.failures[1, c].sum(axis=(0, 1, 2, 3)), kinds)
+    for row in range(4):
+        outcome = jax.device_get(single(jax.random.fold_in(key, row), select_rows(boards, row)))
+        kinds = np.bincount(outcome.failure[mask[row]], minlength=len(Failure))
+        assert np.array_equal(table.failures[1, row].sum(axis=(0, 1, 2, 3)), kinds)
 
 
 @dataclass(frozen=True)
 class _Constant:
-    """A policy that returns the same actions always."""
+    """A policy with constant actions."""
 
     actions: tuple[int, ...] | int
     dtype: Any = np.int8
@@ -202,7 +202,7 @@ class _Constant:
 
 
 def test_roll_out_checks_the_actions_of_a_policy():
-    boards = _boards([["S F G", "s F g", "F F F"]] * 2)
+    boards = _make_boards([["S F G", "s F g", "F F F"]] * 2)
     for actions, dtype in ((4, np.int8), ((4,), np.int8), ((4,) * 2, np.int8), ((4.0,) * K, float)):
         with pytest.raises(ValueError, match=r"actions must be integers of shape \(3,\)"):
             roll_out(jax.random.key(0), _Constant(actions, dtype), boards, max_steps=4)
@@ -230,33 +230,37 @@ class _Forgetful:
     ],
 )
 def test_roll_out_checks_the_memory_of_a_policy(returned, problem):
-    boards = _boards([["S F G", "s F g", "F F F"]])
+    boards = _make_boards([["S F G", "s F g", "F F F"]])
     with pytest.raises(ValueError, match=f"policy: act must return .*{problem}"):
         roll_out(jax.random.key(0), _Forgetful(returned), boards, max_steps=4)
 
 
 def test_invalid_arguments_are_rejected_by_name():
-    key, policy, cells = jax.random.key(0), RandomPolicy(), _boards(_grids(7, 2, 2))
-    boards = _boards(_grids(7, 2, 2))
+    key, policy, single_axis = (
+        jax.random.key(0),
+        RandomPolicy(),
+        _make_boards(_random_grids(7, 2, 2)),
+    )
+    boards = _make_boards(_random_grids(7, 2, 2))
     for call, error, problem in (
         (
-            lambda: sweep(key, policy, cells, None),
+            lambda: sweep(key, policy, single_axis, None),
             TypeError,
             "policies must be a list of policies, got RandomPolicy",
         ),
         (
-            lambda: sweep(key, ["random"], cells, None),
+            lambda: sweep(key, ["random"], single_axis, None),
             ValueError,
             "policy: must be a JointPolicy, got 'random'",
         ),
         (
-            lambda: roll_out(key, RandomPolicy, cells),
+            lambda: roll_out(key, RandomPolicy, single_axis),
             ValueError,
             "policy: must be an object .*, got the class",
         ),
-        (lambda: roll_out(policy, key, cells), TypeError, "key must be .* got RandomPolicy"),
+        (lambda: roll_out(policy, key, single_axis), TypeError, "key must be .* got RandomPolicy"),
         (
-            lambda: roll_out(jax.random.PRNGKey(0), policy, cells),
+            lambda: roll_out(jax.random.PRNGKey(0), policy, single_axis),
             TypeError,
             "key must be .* got uint32",
         ),
@@ -283,16 +287,16 @@ def test_invalid_arguments_are_rejected_by_name():
     ):
         with pytest.raises(error, match=problem):
             call()
-    unknown = r"conflict must be one of .* got 'failing'"
-    with pytest.raises(ValueError, match=unknown):
+    message = r"conflict must be one of .* got 'failing'"
+    with pytest.raises(ValueError, match=message):
         roll_out(jax.random.key(0), RandomPolicy(), boards, conflict="failing")
-    with pytest.raises(ValueError, match=unknown):
+    with pytest.raises(ValueError, match=message):
         sweep(jax.random.key(0), (RandomPolicy(),), boards, None, conflict="failing")
-    one = jax.tree.map(lambda leaf: leaf[0], boards)
+    single_board = jax.tree.map(lambda leaf: leaf[0], boards)
     with pytest.raises(ValueError, match=r"max_steps must be in .*, got 0"):
         roll_out(jax.random.key(0), RandomPolicy(), boards, max_steps=0)
     with pytest.raises(ValueError, match="must have one leading axis"):
-        roll_out(jax.random.key(0), RandomPolicy(), one)
+        roll_out(jax.random.key(0), RandomPolicy(), single_board)
     with pytest.raises(ValueError, match="policies must have at least 1 policy"):
         sweep(jax.random.key(0), (), boards, None)
     with pytest.raises(ValueError, match="devices must have at least 1 device"):

@@ -1,4 +1,4 @@
-"""The pictures that `show` displays in notebooks and writes to files."""
+"""Pictures of `show` in notebooks and files."""
 
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
@@ -27,8 +27,8 @@ def test_picture_marks_the_failure_of_its_plan() -> None:
 def test_notebook_svg_is_well_formed_with_background() -> None:
     for picture in (show(BOARD), show(BOARD, HOLE)):
         root = ElementTree.fromstring(picture._repr_html_())
-        panel = [one for one in root.iter() if one.get("class") == "panel"]
-        assert [one.get("width") for one in panel] == [root.get("width")]
+        panel = [element for element in root.iter() if element.get("class") == "panel"]
+        assert [element.get("width") for element in panel] == [root.get("width")]
 
 
 def test_save_picture_format_follows_the_suffix(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Pictures of episodes: well-formed, safe to embed and consistent with the plan."""
+"""SVG pictures of episodes: well-formed, safe to embed, and consistent with the plan."""
 
 import itertools
 import re
@@ -19,7 +19,7 @@ CELL = 40.0
 OPEN = ["S F s", "F F F", "G F g"]
 HOLES = ["S H s", "F F H", "G F g"]
 NAMES = {action.name[0]: action.name for action in Action}
-FAILED = [
+FAILED_PLANS = [
     (OPEN, "R/L", "vertex_conflict", "agents 0 and 1 at (0, 1)"),
     (OPEN, "RR/WL", "swapping_conflict", "agents 0 and 1 between (0, 1) and (0, 2)"),
     (OPEN, "DD/U", "off_board", "agent 1 at (0, 2)"),
@@ -34,7 +34,7 @@ UNKNOWN = unknown_solution(8, 2)
 
 
 def verdict(grid: list[str], plan: list[list[str]]) -> tuple[str | None, int, int]:
-    """The verifier's own failure, agent and time of a plan given by names."""
+    """Return the verifier's failure, agent and time for a plan of action names."""
     instance = parse_grid(grid, max_size=4)
     actions = np.zeros((8, 2), np.int8)
     for agent, moves in enumerate(plan):
@@ -46,14 +46,18 @@ def verdict(grid: list[str], plan: list[list[str]]) -> tuple[str | None, int, in
 
 
 def final_cells(svg: str, columns: int) -> list[tuple[float, float]]:
-    """(row, column) where each agent's disc stands at rest, read back from pixels."""
+    """Return the final (row, column) of each agent's disc, computed from pixels."""
     root = ElementTree.fromstring(svg)
-    ice = next(one for one in root.iter(f"{SVG}rect") if one.get("class") == "ground")
-    rim = (float(ice.get("width", "")) - columns * CELL) / 2
-    left, top = float(ice.get("x", "")) + rim, float(ice.get("y", "")) + rim
+    ground = next(
+        element for element in root.iter(f"{SVG}rect") if element.get("class") == "ground"
+    )
+    border = (float(ground.get("width", "")) - columns * CELL) / 2
+    left, top = float(ground.get("x", "")) + border, float(ground.get("y", "")) + border
     cells: list[tuple[float, float]] = []
     for agent in itertools.count():
-        group = next((g for g in root.iter(f"{SVG}g") if g.get("class") == f"agent-{agent}"), None)
+        group = next(
+            (node for node in root.iter(f"{SVG}g") if node.get("class") == f"agent-{agent}"), None
+        )
         if group is None:
             return cells
         x, y = map(float, re.findall(r"-?[\d.]+", group.get("transform", "")))
@@ -69,21 +73,21 @@ def test_valid_plan_ends_with_discs_on_goals() -> None:
     assert 'class="mark"' not in svg
 
 
-@pytest.mark.parametrize(("grid", "plan", "kind", "where"), FAILED)
+@pytest.mark.parametrize(("grid", "plan", "kind", "location"), FAILED_PLANS)
 def test_verifier_failure_is_marked_and_captioned(
-    grid: list[str], plan: str, kind: str, where: str
+    grid: list[str], plan: str, kind: str, location: str
 ) -> None:
     actions = [[NAMES[letter] for letter in moves] for moves in plan.split("/")]
     failure, _, time = verdict(grid, actions)
     assert failure == kind
-    after = kind == "goal_not_reached"
+    at_end = kind == "goal_not_reached"
     svg = episode_svg(grid, actions)
     root = ElementTree.fromstring(svg)
     captions = [text.text or "" for text in root.iter(f"{SVG}text")]
-    assert captions.count(kind.replace("_", " ") + ("" if after else f" · step {time}")) == 1
-    assert sum(words == where for words in captions) == 1
+    assert captions.count(kind.replace("_", " ") + ("" if at_end else f" · step {time}")) == 1
+    assert sum(caption == location for caption in captions) == 1
     marks = [group for group in root.iter(f"{SVG}g") if group.get("class") == "mark"]
-    assert sum(len(list(group.iter(f"{SVG}rect"))) for group in marks) == 2 * where.count("(")
+    assert sum(len(list(group.iter(f"{SVG}rect"))) for group in marks) == 2 * location.count("(")
 
 
 @settings(max_examples=60)
@@ -92,10 +96,10 @@ def test_svg_is_well_formed_for_any_plan(data: st.DataObject) -> None:
     size = data.draw(st.integers(2, 6))
     agents = data.draw(st.integers(1, min(5, size * size // 2)))
     letters = [*"SsABC"[:agents], *"Ggabc"[:agents]]
-    rest = data.draw(
+    fillers = data.draw(
         st.lists(st.sampled_from("FH"), min_size=size**2 - 2 * agents, max_size=size**2)
     )
-    cells = data.draw(st.permutations([*letters, *rest[: size**2 - 2 * agents]]))
+    cells = data.draw(st.permutations([*letters, *fillers[: size**2 - 2 * agents]]))
     grid = [" ".join(cells[size * r : size * (r + 1)]) for r in range(size)]
     action = st.sampled_from([*range(5), *(action.name for action in Action)])
     plan = data.draw(
@@ -109,7 +113,9 @@ def test_svg_is_well_formed_for_any_plan(data: st.DataObject) -> None:
     assert not any(name.startswith("on") for name in attributes)
     assert not any(element.tag in {f"{SVG}script", f"{SVG}image"} for element in root.iter())
     assert "url(" not in svg
-    discs = [g for g in root.iter(f"{SVG}g") if (g.get("class") or "").startswith("agent-")]
+    discs = [
+        node for node in root.iter(f"{SVG}g") if (node.get("class") or "").startswith("agent-")
+    ]
     assert len(discs) == agents
 
 

@@ -1,4 +1,4 @@
-"""Boards and episodes as text."""
+"""Text rendering of boards and episodes."""
 
 from dataclasses import replace
 

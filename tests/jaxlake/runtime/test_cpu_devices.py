@@ -12,11 +12,11 @@ from jaxlake.runtime.cpu_devices import FLAGS_FOR_SEARCHES, add_search_flags
 
 
 def test_flags_are_added_once_and_keep_user_values():
-    own = "--xla_cpu_use_fusion_emitters=true --xla_dump_to=/elsewhere"
-    environment = {"XLA_FLAGS": own}
+    user_flags = "--xla_cpu_use_fusion_emitters=true --xla_dump_to=/elsewhere"
+    environment = {"XLA_FLAGS": user_flags}
     for _ in range(2):
         add_search_flags(environment)
-        assert environment["XLA_FLAGS"] == f"{own} {FLAGS_FOR_SEARCHES[0]}"
+        assert environment["XLA_FLAGS"] == f"{user_flags} {FLAGS_FOR_SEARCHES[0]}"
 
 
 def test_use_all_cores_fails_after_first_computation():
@@ -33,8 +33,8 @@ import jax, jaxlake
 assert jaxlake.use_all_cores(3) == 3
 print(json.dumps([len(jax.devices()), float(jax.numpy.ones(2).sum()), os.environ["XLA_FLAGS"]]))
 """
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    devices, computed, flags = json.loads(done.stdout)
+    process = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert process.returncode == 0, process.stderr
+    devices, computed, flags = json.loads(process.stdout)
     assert (devices, computed) == (3, 2.0)
     assert all(flag in flags for flag in FLAGS_FOR_SEARCHES)

@@ -1,4 +1,4 @@
-"""Calls whose boards do not fit into the free memory raise before they start."""
+"""Calls whose boards exceed the free memory raise before they start."""
 
 import os
 from functools import partial
@@ -18,8 +18,8 @@ KEY, PARAMS = jax.random.key(0), jaxlake.lake_params(6)
 
 
 def many_boards():
-    one = instances([["S G", "F F"]], 2, 2)
-    return jax.tree.map(lambda leaf: np.broadcast_to(leaf, (COUNT, *leaf.shape[1:])), one)
+    board = instances([["S G", "F F"]], 2, 2)
+    return jax.tree.map(lambda leaf: np.broadcast_to(leaf, (COUNT, *leaf.shape[1:])), board)
 
 
 CALLS = {
@@ -28,11 +28,11 @@ CALLS = {
         lambda key: jaxlake.generate(key, PARAMS, COUNT // 4, horizon=STEPS)
     )(jax.random.split(KEY, 4)),
     "generate_sharded": lambda: jaxlake.generate_sharded(KEY, PARAMS, COUNT, horizon=STEPS),
-    "solve under vmap": lambda: jax.vmap(lambda one: jaxlake.solve(one, horizon=STEPS))(
+    "solve under vmap": lambda: jax.vmap(lambda board: jaxlake.solve(board, horizon=STEPS))(
         many_boards()
     ),
     "solve under two vmaps": lambda: jax.vmap(
-        jax.vmap(lambda one: jaxlake.solve(one, horizon=STEPS))
+        jax.vmap(lambda board: jaxlake.solve(board, horizon=STEPS))
     )(jax.tree.map(lambda leaf: leaf.reshape(4, -1, *leaf.shape[1:]), many_boards())),
     "solve_batch": lambda: solve_batch(many_boards(), horizon=STEPS),
     "roll_out": lambda: roll_out(KEY, RandomPolicy(), many_boards(), max_steps=STEPS),
@@ -49,15 +49,15 @@ def test_calls_beyond_free_memory_raise(name, monkeypatch):
 
 
 def test_require_memory_uses_the_device_of_the_boards(monkeypatch):
-    asked = []
-    monkeypatch.setattr(memory, "free_memory", lambda device: asked.append(device) or 0)
+    devices = []
+    monkeypatch.setattr(memory, "free_memory", lambda device: devices.append(device) or 0)
     monkeypatch.setattr(memory, "_default_device", lambda: "the default")
     [device] = jax.devices("cpu")[:1]
     require = partial(memory.require_memory, "solve_batch", count=COUNT, bytes_per_board=STEPS)
     for boards in (np.zeros(4), jax.device_put(np.zeros(4), device)):
         with pytest.raises(MemoryError):
             require(arguments=boards)
-    assert asked == ["the default", device]
+    assert devices == ["the default", device]
     monkeypatch.setattr(memory, "_committed_devices", lambda arguments: {device, "another"})
     require(arguments=boards)  # each device holds a part
 
@@ -74,7 +74,7 @@ V1, V2 = "/sys/fs/cgroup/memory", "/sys/fs/cgroup"
     ("files", "free"),
     [
         ({}, 8 << 30),
-        # The limit of a parent counts, and files that are only cached do not.
+        # The parent's limit applies, and cached files count as free.
         (
             {
                 "/proc/self/cgroup": "0::/a/b\n",
@@ -85,7 +85,7 @@ V1, V2 = "/sys/fs/cgroup/memory", "/sys/fs/cgroup"
             },
             3650,
         ),
-        # In a container, its own group is the root.
+        # In a container, its group is the root.
         (
             {
                 "/proc/self/cgroup": "5:cpu:/x\n4:memory:/docker/x\n",

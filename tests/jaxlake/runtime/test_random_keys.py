@@ -1,4 +1,4 @@
-"""Keys whose draws depend on the batch are rejected, and commands create none."""
+"""Keys whose draws depend on the batch are rejected."""
 
 import jax
 import numpy as np
@@ -28,7 +28,7 @@ CALLS = {
 @pytest.mark.parametrize("kind", ["rbg", "unsafe_rbg"])
 @pytest.mark.parametrize("call", CALLS)
 def test_rbg_keys_are_rejected(call, kind, tmp_path):
-    # If JAX learns to draw with each key of a batch, they can be allowed.
+    # These keys are rejected because vmapped draws differ from single draws.
     keys = jax.random.split(jax.random.key(0, impl=kind), 3)
     drawn = jax.vmap(jax.random.bits)(keys)
     assert (np.asarray(drawn) != [int(jax.random.bits(key)) for key in keys]).any()

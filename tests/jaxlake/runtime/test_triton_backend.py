@@ -1,4 +1,4 @@
-"""The lake without Pallas's Triton backend, on a CPU that poses as a GPU."""
+"""The lake without Pallas's Triton backend, on a simulated GPU."""
 
 import subprocess
 import sys
@@ -16,8 +16,8 @@ print(jaxlake.solve(board, horizon=8).sum_of_costs)
 
 
 def test_solve_without_triton_warns_once_and_uses_loops():
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-W", "always", "-c", SCRIPT], capture_output=True, text=True
     )
-    assert done.stdout == "3\n", done.stderr
-    assert done.stderr.count("triton cannot be imported") == 1
+    assert process.stdout == "3\n", process.stderr
+    assert process.stderr.count("triton cannot be imported") == 1

@@ -22,8 +22,8 @@ from jaxlake.solver.certificates import PreparedBoards
 from jaxlake.solver.pairs.bounds import pair_staircases
 from jaxlake.solver.space_time import NEVER
 
-ANSWER = ("status", "sum_of_costs", "makespan", "needs_wait")
-"""Fields of a solution that do not depend on how it was found."""
+ANSWER_FIELDS = ("status", "sum_of_costs", "makespan", "needs_wait")
+"""Fields of a solution that do not depend on the search."""
 
 
 def random_grids(
@@ -39,10 +39,12 @@ def random_grids(
     has room.
     """
     rng = random.Random(seed)
-    kinds = [(n, k, half) for half in (0, 1) for n in sizes for k in agents if 2 * k <= n * n]
+    kinds = [
+        (n, k, together) for together in (0, 1) for n in sizes for k in agents if 2 * k <= n * n
+    ]
     return [
-        oracles.random_grid(rng, n, rng.uniform(0, holes), k, together=bool(half))
-        for n, k, half in islice(cycle(kinds), count)
+        oracles.random_grid(rng, n, rng.uniform(0, holes), k, together=bool(together))
+        for n, k, together in islice(cycle(kinds), count)
     ]
 
 
@@ -80,14 +82,14 @@ def instances(grids: list[Board], max_size: int, max_agents: int) -> jaxlake.Ins
 def _instance(grid: Board, max_size: int, max_agents: int) -> jaxlake.Instance:
     if not isinstance(grid, GridBoard):
         return jaxlake.parse_grid(grid, max_size=max_size, max_agents=max_agents)
-    holes, places = np.ones((max_size, max_size), bool), np.zeros((2, max_agents, 2), np.int8)
+    holes, corners = np.ones((max_size, max_size), bool), np.zeros((2, max_agents, 2), np.int8)
     holes[tuple(np.transpose(list(grid.free)))] = False
     agents = len(grid.starts)
-    places[:, :agents] = grid.starts, grid.goals
-    return numpy_instance(holes, grid.size, *places, agents)
+    corners[:, :agents] = grid.starts, grid.goals
+    return numpy_instance(holes, grid.size, *corners, agents)
 
 
-def pool_of(
+def random_pool(
     seed: int,
     count: int,
     sizes: list[int],
@@ -132,7 +134,7 @@ def solve(boards: jaxlake.Instance, batch: int, **options) -> jaxlake.Solution:
 
 
 @cache
-def _solver_by_trees(horizon: int):
+def _tree_solver(horizon: int):
     def solve(boards, most):
         budget = many_slots.budgets(boards, most)
         return many_slots.solve_many_slots(boards, horizon, budget, widths_for(), dense=False)
@@ -142,25 +144,25 @@ def _solver_by_trees(horizon: int):
 
 def solve_by_trees(boards, horizon=DEFAULT_HORIZON, max_expansions=None) -> jaxlake.Solution:
     """Solve boards of three or more slots in one batch, without the dense tier."""
-    return jax.device_get(_solver_by_trees(horizon)(boards, max_expansions))
+    return jax.device_get(_tree_solver(horizon)(boards, max_expansions))
 
 
-def staircases_of_all_pairs(batch: jaxlake.Instance, boards: PreparedBoards) -> jax.Array:
+def all_pair_staircases(batch: jaxlake.Instance, boards: PreparedBoards) -> jax.Array:
     """Return the staircases of all connected pairs, uint32 (2, P, B)."""
     batch = jax.tree.map(jnp.asarray, batch)
     slots, count = boards.starts.shape
-    above_all = jnp.full((slots * (slots - 1) // 2, count), 3 * NEVER)
-    return pair_staircases(batch, boards, above_all, jnp.ones(count, bool), widths_for())
+    upper_bounds = jnp.full((slots * (slots - 1) // 2, count), 3 * NEVER)
+    return pair_staircases(batch, boards, upper_bounds, jnp.ones(count, bool), widths_for())
 
 
-def row_of(tree, i):
+def select_rows(tree, i):
     return jax.tree.map(lambda leaf: np.asarray(leaf)[i], tree)
 
 
-def assert_same(ours, theirs) -> None:
+def assert_same(actual, expected) -> None:
     """Assert that two trees have equal structure, dtypes and values."""
-    assert jax.tree.structure(ours) == jax.tree.structure(theirs)
-    for x, y in zip(*map(jax.tree.leaves, (ours, theirs)), strict=True):
+    assert jax.tree.structure(actual) == jax.tree.structure(expected)
+    for x, y in zip(*map(jax.tree.leaves, (actual, expected)), strict=True):
         assert np.asarray(x).dtype == np.asarray(y).dtype
         np.testing.assert_array_equal(x, y)
 
@@ -171,7 +173,7 @@ def compare(
     truths: list[oracles.Truth],
     slots: np.ndarray | None = None,
 ) -> Counter[str]:
-    """Assert that all solutions agree with the oracles, and count the kinds of boards.
+    """Assert that all solutions agree with the oracles; return the counts of board kinds.
 
     Agent k of board i is in slot `slots[i, k]`, by default slot k.
     """
@@ -180,7 +182,7 @@ def compare(
     for i, (grid, truth) in enumerate(zip(grids, truths, strict=True)):
         agents = len(oracles.read(grid).starts)
         agent_slots = (np.arange(agents) if slots is None else slots[i, :agents]).tolist()
-        answer = _answer(row_of(solutions, i), agent_slots)
+        answer = _make_oracle_answer(select_rows(solutions, i), agent_slots)
         mistakes = oracles.mistakes(grid, truth, answer)
         if mistakes:
             failures.append((grid, mistakes))
@@ -193,22 +195,22 @@ def compare(
     return kinds
 
 
-def _answer(solution: jaxlake.Solution, slots: list[int]) -> oracles.SolverAnswer:
-    """Check the fields that are undefined for this status, and return plain values."""
+def _make_oracle_answer(solution: jaxlake.Solution, slots: list[int]) -> oracles.SolverAnswer:
+    """Return a solution as plain values; check the fields that its status leaves undefined."""
     status = Status(int(solution.status))
-    others = np.delete(np.arange(solution.plan.shape[-1]), slots)
+    other_slots = np.delete(np.arange(solution.plan.shape[-1]), slots)
     for plan in (solution.plan, solution.makespan_plan):
-        assert (plan[:, others] == 0).all() if status is Status.OPTIMAL else (plan == -1).all()
+        assert (plan[:, other_slots] == 0).all() if status is Status.OPTIMAL else (plan == -1).all()
     if status is not Status.OPTIMAL:
         assert int(solution.sum_of_costs) == int(solution.makespan) == -1
         assert not solution.needs_wait
     assert solution.expansions >= 0
-    known = slots if status is Status.OPTIMAL else []
+    plan_slots = slots if status is Status.OPTIMAL else []
     return oracles.SolverAnswer(
         status=status.name,
         sum_of_costs=int(solution.sum_of_costs),
         makespan=int(solution.makespan),
         needs_wait=bool(solution.needs_wait),
-        plan=solution.plan[:, known].tolist(),
-        makespan_plan=solution.makespan_plan[:, known].tolist(),
+        plan=solution.plan[:, plan_slots].tolist(),
+        makespan_plan=solution.makespan_plan[:, plan_slots].tolist(),
     )

@@ -21,30 +21,30 @@ def grids():
     return solvable[:COUNT]
 
 
-def _words(grids, widths):
+def _compute_staircases(grids, widths):
     boards = instances(grids, SIZE, 2)
     arguments = (jnp.asarray(leaf) for leaf in (~boards.holes, boards.starts, boards.goals))
     solo_distances = prepare_boards(boards, widths).solo_distances
     return np.asarray(staircases(*arguments, solo_distances, jnp.ones(len(grids), bool), widths))
 
 
-def _entries(words):
+def _unpack_entries(words):
     """Return int (EXCESSES, B): entry e of each staircase."""
     entries = [words[e // 8] >> np.uint32(4 * (e % 8)) & 15 for e in range(EXCESSES)]
     return np.stack(entries).astype(int)
 
 
 def test_staircases_match_enumerated_plans(grids):
-    stairs = _entries(_words(grids, widths_for()))
+    stairs = _unpack_entries(_compute_staircases(grids, widths_for()))
     heights = set()
     for b, grid in enumerate(grids):
         solo_distances = oracles.boards.solo_distances(oracles.read(grid))
         arrivals = oracles.arrival_times(grid, max(solo_distances) + CHECKED + 2)
         excesses = [(x - solo_distances[0], y - solo_distances[1]) for x, y in arrivals]
         for e in range(CHECKED):
-            least = min((y for x, y in excesses if x <= e), default=EXCESSES)
+            expected = min((y for x, y in excesses if x <= e), default=EXCESSES)
             heights.add(int(stairs[e, b]))
-            # Plans of so few steps show delays of up to CHECKED steps only.
-            assert min(stairs[e, b], CHECKED) == min(least, CHECKED), (grid, e)
+            # The enumerated plans only show delays of up to CHECKED steps.
+            assert min(stairs[e, b], CHECKED) == min(expected, CHECKED), (grid, e)
     assert {0, 1, 2, 3, 4} < heights
     assert (np.diff(stairs, axis=0) <= 0).all()

@@ -1,4 +1,4 @@
-"""The processing order of lanes and the transposition of plans, against plain NumPy."""
+"""The processing order of lanes, and default widths."""
 
 import jax
 import jax.numpy as jnp

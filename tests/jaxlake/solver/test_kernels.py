@@ -1,4 +1,4 @@
-"""Tests that the Pallas kernels are bit-identical to XLA's loops.
+"""Pallas kernels are bit-identical to XLA's loops.
 
 The kernels are compiled on a GPU or TPU and interpreted on other platforms.
 """
@@ -27,11 +27,11 @@ from jaxlake.solver.pairs.two_agents import search_by_loops
 from jaxlake.solver.trees.node import TreeQueries
 from jaxlake.solver.trees.search import search_trees
 from tests.jaxlake.solver.boards import (
+    all_pair_staircases,
     assert_same,
     instances,
     random_grids,
     solve,
-    staircases_of_all_pairs,
     with_starts_on_goals,
 )
 
@@ -41,7 +41,7 @@ HORIZON = 12
 BACKEND = widths_for().kernels or Kernels.INTERPRETED
 
 
-def _boards(seed, count, size, agents):
+def _make_boards(seed, count, size, agents):
     grids = random_grids(seed, count, sizes=(size,), agents=(2, agents))
     return instances(grids, size, agents)
 
@@ -49,7 +49,7 @@ def _boards(seed, count, size, agents):
 @pytest.mark.parametrize("upwards", [False, True])
 def test_planning_kernels_equal_loops(upwards):
     widths = Widths(1, 1, 1, 1)
-    boards = certificates.prepare_boards(_boards(1, 600, 4, 3), widths)
+    boards = certificates.prepare_boards(_make_boards(1, 600, 4, 3), widths)
     free, starts, goals, solo_distances = boards
     assert (planning.distances(free, starts, goals, BACKEND) == solo_distances).all()
     connected = jnp.all(solo_distances < space_time.NEVER, axis=0)
@@ -74,16 +74,18 @@ def _compare_joint_searches(batch, playing, horizon, *, waiting=True, backend=BA
     count, size = batch.holes.shape[:2]
     board = joint_search.geometry(size)
     solo_distances = certificates.prepare_boards(batch, Widths(1, 1, 1, 1)).solo_distances
-    places = ~batch.holes, batch.starts, batch.goals
-    lanes = joint_search.two_agent_lanes(*places, playing, board, solo_distances)
-    pairs = lanes.lay_out(places[0], board)
+    board_arrays = ~batch.holes, batch.starts, batch.goals
+    lanes = joint_search.two_agent_lanes(*board_arrays, playing, board, solo_distances)
+    pairs = lanes.lay_out(board_arrays[0], board)
     layers = jnp.zeros((horizon + 1, board.words, board.cells, count), jnp.uint32)
     walks = jnp.zeros((2 * horizon + 2, board.words, 2, count), jnp.uint32)
     history = joint_search.JointHistory(layers, walks)
 
     def by_loops(running, cost):
-        known = jnp.zeros_like(running, jnp.int32) if cost is None else cost
-        return search_by_loops(pairs, running, history, known, horizon, board, cost is None)[0]
+        known_costs = jnp.zeros_like(running, jnp.int32) if cost is None else cost
+        return search_by_loops(pairs, running, history, known_costs, horizon, board, cost is None)[
+            0
+        ]
 
     def by_kernel(running, cost):
         return joint.search_pairs(pairs, running, horizon, board, backend, cost)
@@ -94,13 +96,13 @@ def _compare_joint_searches(batch, playing, horizon, *, waiting=True, backend=BA
     expected, running, cost = jax.jit(by_loops)(lanes.connected, None), lanes.connected, None
     if not waiting:
         optima = expected.optima
-        known, cost = optima.makespan < joint_search.FAR, optima.sum_of_costs
-        running = joint_search.needs_waitless_search(pairs.solo_distances, known, cost)
+        known_costs, cost = optima.makespan < joint_search.FAR, optima.sum_of_costs
+        running = joint_search.needs_waitless_search(pairs.solo_distances, known_costs, cost)
         expected = jax.jit(by_loops)(running, cost)
-    found = jax.jit(by_kernel)(running, cost)
-    assert_same(found, expected)
+    actual = jax.jit(by_kernel)(running, cost)
+    assert_same(actual, expected)
     assert_same(jax.jit(by_kernel_without_plans)(running, cost), expected.optima)
-    return found, running
+    return actual, running
 
 
 @pytest.mark.slow
@@ -110,13 +112,13 @@ def _compare_joint_searches(batch, playing, horizon, *, waiting=True, backend=BA
 )
 def test_joint_search_kernels_equal_loops(seed, size, count, horizon, waiting):
     playing = (jnp.arange(count) % 9 > 0) | (size == 10)
-    boards = _boards(seed, count, size, 2)
-    found, running = _compare_joint_searches(boards, playing, horizon, waiting=waiting)
-    settled = (found.optima.sum_of_costs < joint_search.FAR) & running
+    boards = _make_boards(seed, count, size, 2)
+    result, running = _compare_joint_searches(boards, playing, horizon, waiting=waiting)
+    settled = (result.optima.sum_of_costs < joint_search.FAR) & running
     assert jnp.sum(settled) >= (300 if waiting else 20)
     if waiting and size == 4:
-        assert jnp.sum(found.optima.stuck) >= 5
-        assert jnp.sum(jnp.any(found.plan != found.makespan_plan, axis=(0, 1))) >= 3
+        assert jnp.sum(result.optima.stuck) >= 5
+        assert jnp.sum(jnp.any(result.plan != result.makespan_plan, axis=(0, 1))) >= 3
 
 
 @pytest.mark.slow
@@ -124,8 +126,8 @@ def test_kernel_equals_loops_for_plans_longer_than_lanes():
     # The agents can pass each other only at the far end of the corridor.
     corridor = ["G s S F g F", "H H H H H F", "F F F F F F", "F H H H H H", "F F F F F F"]
     batch = instances([[*corridor, "H H H H F H"]], 6, 2)
-    found, _ = _compare_joint_searches(batch, jnp.ones(1, bool), 80)
-    assert 64 < found.optima.sum_of_costs[0] < 2 * found.length[0]
+    result, _ = _compare_joint_searches(batch, jnp.ones(1, bool), 80)
+    assert 64 < result.optima.sum_of_costs[0] < 2 * result.length[0]
 
 
 @pytest.mark.parametrize(
@@ -135,21 +137,21 @@ def test_joint_search_backends_equal_loops(backend, monkeypatch):
     # In interpreted mode all lanes write before any lane reads, so no barrier is needed.
     monkeypatch.setattr(pallas, "pallas_call", partial(pallas.pallas_call, interpret=True))
     monkeypatch.setattr(triton, "debug_barrier", lambda: None)
-    found, running = _compare_joint_searches(
-        _boards(9, 60, 4, 2), jnp.ones(60, bool), HORIZON, backend=backend
+    result, running = _compare_joint_searches(
+        _make_boards(9, 60, 4, 2), jnp.ones(60, bool), HORIZON, backend=backend
     )
-    assert jnp.sum((found.optima.sum_of_costs < joint_search.FAR) & running) >= 30
+    assert jnp.sum((result.optima.sum_of_costs < joint_search.FAR) & running) >= 30
 
 
-def _compare_staircases(batch, wanted, backend=BACKEND):
+def _compare_staircases(batch, requested, backend=BACKEND):
     """Assert that loops and kernel agree; return the staircases, uint32 (2, B)."""
     solo_distances = certificates.prepare_boards(batch, Widths(1, 1, 1, 1)).solo_distances
-    arguments = ~batch.holes, batch.starts, batch.goals, solo_distances, wanted
-    climb = jax.jit(arrivals.staircases, static_argnums=5)
-    expected = climb(*arguments, Widths(64, 64, 64, 1 << 26))
-    found = climb(*arguments, Widths(64, 64, 1 << 12, 1 << 26, backend))
-    assert (found == expected).all()
-    return found
+    arguments = ~batch.holes, batch.starts, batch.goals, solo_distances, requested
+    compute_staircases = jax.jit(arrivals.staircases, static_argnums=5)
+    expected = compute_staircases(*arguments, Widths(64, 64, 64, 1 << 26))
+    actual = compute_staircases(*arguments, Widths(64, 64, 1 << 12, 1 << 26, backend))
+    assert (actual == expected).all()
+    return actual
 
 
 @pytest.mark.parametrize(
@@ -174,29 +176,29 @@ def test_staircase_backends_equal_loops(backend, monkeypatch):
 
 def _tree_queries(seed, count, size, agents):
     """Return queries: half per objective, a third without waits, a ninth inactive."""
-    batch = _boards(seed, count, size, agents)
+    batch = _make_boards(seed, count, size, agents)
     boards = certificates.prepare_boards(batch, Widths(1, 1, 1, 1))
     connected = jnp.all(boards.solo_distances < space_time.NEVER, axis=0)
     solo_distances = jnp.where(connected, boards.solo_distances, 0)
-    number = jnp.arange(count)
-    total = number % 2 == 0
+    index = jnp.arange(count)
+    total = index % 2 == 0
     first = jnp.where(
         total, jnp.sum(solo_distances, axis=0), jnp.max(solo_distances, axis=0)
     ).astype(jnp.int16)
-    last = first + (number % 7).astype(jnp.int16)
-    excess = jnp.where(number % 10 == 4, 2, 0)
+    last = first + (index % 7).astype(jnp.int16)
+    excess = jnp.where(index % 10 == 4, 2, 0)
     pairs = [solo_distances[i] + solo_distances[j] + excess for i, j in agent_pairs(agents)]
     return TreeQueries(
         *boards[:3],
         solo_distances=solo_distances,
-        stairs=staircases_of_all_pairs(batch, boards),
+        stairs=all_pair_staircases(batch, boards),
         pair_costs=jnp.stack(pairs).astype(jnp.int16),
         total=total,
-        waits=number % 3 > 0,
+        waits=index % 3 > 0,
         first=first,
         last=jnp.where(total, last, jnp.minimum(last, HORIZON)),
-        budget=jnp.where(number % 4 == 0, 64, 600),
-        active=connected & (number % 9 > 0),
+        budget=jnp.where(index % 4 == 0, 64, 600),
+        active=connected & (index % 9 > 0),
     )
 
 
@@ -217,11 +219,11 @@ def _compare_tree_searches(queries):
     for team, split in [(1, 0), (TEAM_LANES, SHARED_SPLITS), (TEAM_LANES, 1)]:
         expected = loops(queries, team, split)
         for helpers in (1, NODE_LANES) if team > 1 else (1,):
-            found = kernel(queries, team, split, helpers=helpers)
+            actual = kernel(queries, team, split, helpers=helpers)
             case = (team, split, helpers)
             for name in ("solved", "gave_up", "bound", "expansions"):
-                assert (getattr(found, name) == getattr(expected, name)).all(), (name, *case)
-            assert ((found.paths == expected.paths) | ~expected.solved).all(), case
+                assert (getattr(actual, name) == getattr(expected, name)).all(), (name, *case)
+            assert ((actual.paths == expected.paths) | ~expected.solved).all(), case
         answers.append(expected)
     return answers
 

@@ -1,4 +1,4 @@
-"""Tests for three to five slots: stages outside jit, and plans near the horizon."""
+"""Boards of three to five slots: stages outside jit, and plans near the horizon."""
 
 import jax
 import pytest
@@ -12,7 +12,7 @@ from tests.jaxlake.solver.boards import (
     compare,
     instances,
     random_grids,
-    row_of,
+    select_rows,
     solve,
     solve_by_trees,
 )
@@ -23,7 +23,7 @@ LIMITS = {"horizon": 16, "max_expansions": 8}
 
 @pytest.fixture
 def called_stages(monkeypatch):
-    """Names of the stages called so far, in order."""
+    """Record the names of called stages, in order."""
     names = []
 
     def record_calls(name):
@@ -43,7 +43,7 @@ def called_stages(monkeypatch):
 
 @pytest.fixture(scope="module")
 def crowded_boards():
-    """Boards; some of them need all stages."""
+    """Return boards, some of which need all stages."""
     return instances(random_grids(8, 60, sizes=(3, 4), agents=(3,)), max_size=4, max_agents=3)
 
 
@@ -55,9 +55,9 @@ def test_stages_equal_one_program(crowded_boards, called_stages):
     assert called_stages == [*STAGES]
 
 
-# Agents s and A move down a column one behind the other, and S crosses it. At the least cost, 14,
-# both wait once, or S steps back and forth, which takes 8 steps.
-CROSSED = [
+# Agents s and A move down a column in sequence, and S crosses it. At the optimal cost of 14, both
+# wait once, or S steps back and forth, which takes 8 steps.
+CROSSING = [
     *("H H A H H G", "H H s H H F", "F S F F F F"),
     *("H H a H H H", "H H g H H H", "H H H H H H"),
 ]
@@ -66,13 +66,19 @@ CROSSED = [
 @pytest.mark.slow
 @pytest.mark.parametrize("dense", [True, False])
 def test_needs_wait_is_unknown_beyond_the_horizon(dense):
-    board = jaxlake.stack_instances([jaxlake.parse_grid(CROSSED)])
+    board = jaxlake.stack_instances([jaxlake.parse_grid(CROSSING)])
     solve_boards = solve_batch if dense else solve_by_trees
-    enough, short = (row_of(solve_boards(board, horizon=steps), 0) for steps in (8, 7))
-    assert (enough.status, enough.sum_of_costs, enough.needs_wait) == (Status.OPTIMAL, 14, False)
-    assert oracles.least_sum_of_costs(CROSSED) == (14, False)
-    assert short.status == (Status.OPTIMAL if dense else Status.UNKNOWN)
-    assert not short.needs_wait
+    full_horizon, short_horizon = (
+        select_rows(solve_boards(board, horizon=steps), 0) for steps in (8, 7)
+    )
+    assert (full_horizon.status, full_horizon.sum_of_costs, full_horizon.needs_wait) == (
+        Status.OPTIMAL,
+        14,
+        False,
+    )
+    assert oracles.least_sum_of_costs(CROSSING) == (14, False)
+    assert short_horizon.status == (Status.OPTIMAL if dense else Status.UNKNOWN)
+    assert not short_horizon.needs_wait
 
 
 @pytest.mark.slow
@@ -80,12 +86,14 @@ def test_solutions_near_the_horizon_match_all_oracles():
     horizon = 6
     grids = random_grids(horizon, 400, sizes=(3, 4), agents=(3,), holes=0.4)
     truths = list(oracles.judge_all(grids))
-    near = [i for i, truth in enumerate(truths) if (truth.makespan or 0) in (horizon, horizon - 1)]
-    assert len(near) > 20
-    grids, truths = [grids[i] for i in near], [truths[i] for i in near]
+    near_horizon = [
+        i for i, truth in enumerate(truths) if (truth.makespan or 0) in (horizon, horizon - 1)
+    ]
+    assert len(near_horizon) > 20
+    grids, truths = [grids[i] for i in near_horizon], [truths[i] for i in near_horizon]
     boards = instances(grids, max_size=4, max_agents=3)
     for solutions in (
-        solve(boards, len(near), horizon=horizon),
+        solve(boards, len(near_horizon), horizon=horizon),
         solve_by_trees(boards, horizon=horizon),
     ):
         assert compare(grids, solutions, truths)["OPTIMAL"] > 10

@@ -1,4 +1,4 @@
-"""Costs of pairs against independent searches, and results for pairs outside the mask."""
+"""Optimal costs of pairs against independent searches, with and without a mask."""
 
 from functools import partial
 

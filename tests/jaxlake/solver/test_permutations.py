@@ -18,7 +18,7 @@ _prove = partial(jax.jit, static_argnames="boards_at_once")(prove_unsolvable)
 def _prove_in_batches(
     grids: list[list[str]], active: np.ndarray | None = None, boards_at_once: int = 1
 ) -> np.ndarray:
-    """Return bool (B,), the proofs, from batches of one shape padded with inactive boards."""
+    """Return the proofs, bool (B,), from batches of one shape padded with inactive boards."""
     parts = []
     for start in range(0, len(grids), COUNT):
         part = grids[start : start + COUNT]
@@ -60,15 +60,15 @@ def test_tight_boards_are_unsolvable_iff_no_plan_exists():
 
 
 def test_full_square_can_rotate():
-    """Four agents fill a square; their goals lie in the corridor below in the order given."""
+    """Four agents fill a square; their goals are in the corridor below, in various orders."""
     grids = [
         ["S s H H H", "A B H H H", f"{a} H H H H", f"{b} H H H H", f"{c} {d} H H H"]
         for a, b, c, d in ("abgG", "Gabg", "gabG", "agGb", "bagG")
     ]
     unsolvable = _are_unsolvable(grids)
     assert (_prove_in_batches(grids) == unsolvable).all()
-    # Agent A is alone next to the corridor. In some solvable board, another agent has its goal at
-    # the far end and can reach it first only if the square rotates.
+    # Agent A is next to the corridor. On some solvable board, another agent has its goal at the far
+    # end; it can only arrive first if the square rotates.
     far_ends = {grid[4][2] for grid, proof in zip(grids, unsolvable, strict=True) if not proof}
     assert far_ends - {"a"}
 
@@ -88,26 +88,26 @@ def test_components_are_independent():
 
 @pytest.mark.parametrize("boards_at_once", [1, pytest.param(7, marks=pytest.mark.slow)])
 def test_shared_permutation_search_gives_equal_proofs(boards_at_once):
-    """Small boards are sorted by their cells; agents differ in number and in where they stand."""
+    """Boards with equal free cells but different agents share a search."""
     rng = random.Random(5)
-    free = {
+    free_cells = {
         3: ["FFFFFFFFF", "FFFFHFFFF", "FHFFHFFFF", "FFFHFHFFF"],
         4: ["FFFFFHHFFHHFFFFF", "FFFFHHHFFFFFFHHH", "FHHHFHHHFFFFFHHH"],
     }
-    for N, patterns in free.items():
+    for N, patterns in free_cells.items():
         grids = []
         for _ in range(200):
             cells = list(rng.choice(patterns))
             k = rng.choice((2, 3))
-            places = rng.sample([i for i, cell in enumerate(cells) if cell == "F"], 2 * k)
-            for place, letter in zip(places, ("SsA"[:k] + "Gga"[:k]), strict=True):
-                cells[place] = letter
+            corners = rng.sample([i for i, cell in enumerate(cells) if cell == "F"], 2 * k)
+            for corner, letter in zip(corners, ("SsA"[:k] + "Gga"[:k]), strict=True):
+                cells[corner] = letter
             grids.append([" ".join(cells[N * row : N * row + N]) for row in range(N)])
         unsolvable = np.array([not oracles.solvable(grid) for grid in grids])
         boards = instances(grids, N, SLOTS)
         arguments = ~boards.holes, boards.starts, boards.goals, boards.agent_mask
-        proved = np.asarray(
+        proofs = np.asarray(
             _prove(*arguments, np.ones(len(grids), bool), boards_at_once=boards_at_once)
         )
-        assert (proved == unsolvable).all()
+        assert (proofs == unsolvable).all()
         assert 20 < unsolvable.sum() < len(grids) - 20, N

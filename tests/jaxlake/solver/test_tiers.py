@@ -1,4 +1,4 @@
-"""Tests of the exact solver against independent oracles: CBS in C++, SAT, searches in plain Python.
+"""The exact solver against independent oracles: CBS in C++, SAT, and plain-Python searches.
 
 JAXLAKE_ORACLE_BOARDS sets the number of boards and JAXLAKE_ORACLE_SEED selects them.
 """
@@ -18,14 +18,14 @@ from jaxlake.board.instance import pad_instance
 from jaxlake.solver import Widths, solve_batch, widths_for
 from jaxlake.solver.solution import unknown_solution
 from tests.jaxlake.solver.boards import (
-    ANSWER,
+    ANSWER_FIELDS,
     assert_same,
     compare,
     filled_boards,
     instances,
     permute_slots,
     random_grids,
-    row_of,
+    select_rows,
     solve,
     solve_by_trees,
     with_starts_on_goals,
@@ -56,7 +56,7 @@ def _solve_full(boards: jaxlake.Instance) -> jaxlake.Solution:
 
 @pytest.fixture(scope="module")
 def small():
-    """Small boards of two and three agents and their solutions."""
+    """Return small boards of two and three agents with their solutions."""
     count = SMALL_BATCH - len(CORRIDORS)
     grids = CORRIDORS + random_grids(2, count, sizes=(2, 3, 4, 5, 6), agents=(2, 3))
     boards = instances(grids, **SMALL)
@@ -139,11 +139,11 @@ def test_solutions_are_independent_of_the_batch():
     reference = _solve_full(boards)
     order = np.random.default_rng(0).permutation(FULL_BATCH)
     shuffled = _solve_full(jax.tree.map(lambda leaf: leaf[order], boards))
-    same = _solve_full(jax.tree.map(lambda leaf: leaf[np.zeros(FULL_BATCH, int)], boards))
-    for name in ANSWER:
+    repeated = _solve_full(jax.tree.map(lambda leaf: leaf[np.zeros(FULL_BATCH, int)], boards))
+    for name in ANSWER_FIELDS:
         assert (getattr(shuffled, name) == getattr(reference, name)[order]).all(), name
-        assert (getattr(same, name) == getattr(reference, name)[0]).all(), name
-    for leaf in jax.tree.leaves(same):
+        assert (getattr(repeated, name) == getattr(reference, name)[0]).all(), name
+    for leaf in jax.tree.leaves(repeated):
         assert (leaf == leaf[:1]).all()
 
 
@@ -154,26 +154,26 @@ def test_solutions_are_independent_of_slots():
     boards = instances(grids, **FULL)
     expected, solutions = _solve_full(boards), _solve_full(permute_slots(boards, slots))
     # The agent order affects the search effort, and thus which boards stay UNKNOWN.
-    known = (solutions.status != Status.UNKNOWN) & (expected.status != Status.UNKNOWN)
-    assert known.mean() > 0.98
-    for name in ANSWER:
-        assert (getattr(solutions, name) == getattr(expected, name))[known].all(), name
+    decided = (solutions.status != Status.UNKNOWN) & (expected.status != Status.UNKNOWN)
+    assert decided.mean() > 0.98
+    for name in ANSWER_FIELDS:
+        assert (getattr(solutions, name) == getattr(expected, name))[decided].all(), name
     compare(grids, solutions, list(oracles.judge_all(grids)), np.argsort(slots))
 
 
 @pytest.mark.slow
 def test_short_horizon_only_affects_longer_plans(small):
-    _, boards, full = small
-    cut = solve(boards, SMALL_BATCH, horizon=8)
-    known = (cut.status != Status.UNKNOWN) & (full.status != Status.UNKNOWN)
-    for name in ANSWER:
-        assert (getattr(cut, name)[known] == getattr(full, name)[known]).all(), name
-    assert cut.plan.shape == cut.makespan_plan.shape == (SMALL_BATCH, 8, 3)
-    assert set(cut.status.tolist()) == set(Status)
+    _, boards, reference = small
+    short = solve(boards, SMALL_BATCH, horizon=8)
+    decided = (short.status != Status.UNKNOWN) & (reference.status != Status.UNKNOWN)
+    for name in ANSWER_FIELDS:
+        assert (getattr(short, name)[decided] == getattr(reference, name)[decided]).all(), name
+    assert short.plan.shape == short.makespan_plan.shape == (SMALL_BATCH, 8, 3)
+    assert set(short.status.tolist()) == set(Status)
     # The first two boards are CORRIDORS.
-    assert full.makespan[:2].tolist() == [8, 9]
-    assert cut.status[:2].tolist() == [Status.OPTIMAL, Status.UNKNOWN]
-    assert (cut.status[full.makespan > 8] == Status.UNKNOWN).all()
+    assert reference.makespan[:2].tolist() == [8, 9]
+    assert short.status[:2].tolist() == [Status.OPTIMAL, Status.UNKNOWN]
+    assert (short.status[reference.makespan > 8] == Status.UNKNOWN).all()
 
 
 @pytest.mark.slow
@@ -181,13 +181,13 @@ def test_joint_state_sets_solve_open_crowded_boards():
     grids = random_grids(8, SMALL_BATCH, sizes=(3, 4), agents=(3,))
     boards = instances(grids, **SMALL)
     trees = solve_by_trees(boards, max_expansions=8)
-    left_open = trees.status == Status.UNKNOWN
-    assert left_open.sum() > 5
+    undecided = trees.status == Status.UNKNOWN
+    assert undecided.sum() > 5
     solutions = solve(boards, SMALL_BATCH, max_expansions=8)
     assert (solutions.status != Status.UNKNOWN).all()
-    assert (solutions.expansions > trees.expansions)[left_open].all()
-    settled = jax.tree.map(lambda leaf: leaf[~left_open], (solutions, trees))
-    assert_same(*settled)
+    assert (solutions.expansions > trees.expansions)[undecided].all()
+    decided = jax.tree.map(lambda leaf: leaf[~undecided], (solutions, trees))
+    assert_same(*decided)
     compare(grids, solutions, list(oracles.judge_all(grids)))
 
 
@@ -204,27 +204,27 @@ def test_solutions_are_independent_of_widths(agents):
 def test_larger_budget_settles_more_boards():
     boards = instances(random_grids(8, 96, sizes=(4, 5), agents=(4,)), 5, 4)
 
-    def solve(most):
-        return solve_by_trees(boards, horizon=32, max_expansions=most)
+    def solve(budget):
+        return solve_by_trees(boards, horizon=32, max_expansions=budget)
 
-    few, many = solve(np.full(96, 8)), solve(np.full(96, 2048))
-    known = few.status != Status.UNKNOWN
-    assert known.sum() > 10
-    assert ((many.status != Status.UNKNOWN) & ~known).sum() > 10
-    assert_same(*jax.tree.map(lambda leaf: leaf[known], (few, many)))
+    small_budget, large_budget = solve(np.full(96, 8)), solve(np.full(96, 2048))
+    decided = small_budget.status != Status.UNKNOWN
+    assert decided.sum() > 10
+    assert ((large_budget.status != Status.UNKNOWN) & ~decided).sum() > 10
+    assert_same(*jax.tree.map(lambda leaf: leaf[decided], (small_budget, large_budget)))
     # Each board has its own budget.
     mixed = solve(np.where(np.arange(96) < 48, 8, 2048))
-    assert_same(*jax.tree.map(lambda leaf: leaf[:48], (mixed, few)))
-    assert_same(*jax.tree.map(lambda leaf: leaf[48:], (mixed, many)))
+    assert_same(*jax.tree.map(lambda leaf: leaf[:48], (mixed, small_budget)))
+    assert_same(*jax.tree.map(lambda leaf: leaf[48:], (mixed, large_budget)))
 
 
 def test_invalid_arguments_raise():
     boards = instances([["S G", "s g"]] * 5, 2, 2)
-    wrong = r"max_expansions must have shape \(\) or \(5,\), got \(4,\)"
-    with pytest.raises(ValueError, match=wrong):
+    message = r"max_expansions must have shape \(\) or \(5,\), got \(4,\)"
+    with pytest.raises(ValueError, match=message):
         solve_batch(boards, max_expansions=np.full(4, 16_384))
     with pytest.raises(ValueError, match=r"max_expansions must have shape \(\), got \(1,\)"):
-        jaxlake.solve(row_of(boards, 0), max_expansions=np.full(1, 16_384))
+        jaxlake.solve(select_rows(boards, 0), max_expansions=np.full(1, 16_384))
     with pytest.raises(ValueError, match="tree_lanes must be at least 1, got 0"):
         Widths(1, 0, 1, 1)
     board = jaxlake.parse_grid(["S G", "s g"])
@@ -239,9 +239,9 @@ def test_invalid_arguments_raise():
 @pytest.mark.parametrize("slots", [1, 2, 3, 4, 5])
 def test_empty_batch_returns_empty_solutions(slots):
     grid = ["S G F", "F F F", "F F F"]
-    none = jax.tree.map(lambda leaf: leaf[:0], instances([grid], 3, slots))
-    one = unknown_solution(jaxlake.DEFAULT_HORIZON, slots)
-    for solve_all in (solve_batch, jax.jit(solve_batch), jax.vmap(jaxlake.solve)):
-        solutions = solve_all(none)
-        for leaf, expected in zip(*map(jax.tree.leaves, (solutions, one)), strict=True):
+    empty_batch = jax.tree.map(lambda leaf: leaf[:0], instances([grid], 3, slots))
+    reference = unknown_solution(jaxlake.DEFAULT_HORIZON, slots)
+    for solve_function in (solve_batch, jax.jit(solve_batch), jax.vmap(jaxlake.solve)):
+        solutions = solve_function(empty_batch)
+        for leaf, expected in zip(*map(jax.tree.leaves, (solutions, reference)), strict=True):
             assert (leaf.shape, leaf.dtype) == ((0, *expected.shape), expected.dtype)

@@ -1,3 +1,5 @@
+"""Paired comparisons of two policies on the same boards."""
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -9,22 +11,27 @@ from jaxlake.statistics.paired import PairedComparison, compare
 @given(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=300))
 def test_difference_is_the_mean_of_the_paired_differences(pairs):
     before, after = (np.array(column) for column in zip(*pairs, strict=True))
-    found = compare(before, after)
-    assert found.difference == pytest.approx((after.astype(float) - before).mean(), abs=1e-12)
-    assert (found.gained, found.lost) == ((~before & after).sum(), (before & ~after).sum())
+    comparison = compare(before, after)
+    assert comparison.difference == pytest.approx((after.astype(float) - before).mean(), abs=1e-12)
+    assert (comparison.gained, comparison.lost) == (
+        (~before & after).sum(),
+        (before & ~after).sum(),
+    )
 
 
 @given(st.integers(0, 900), st.integers(0, 900))
 def test_p_values_match_the_exact_binomial_test(gained, lost):
-    found = PairedComparison(count=1800, gained=gained, lost=lost)
+    comparison = PairedComparison(count=1800, gained=gained, lost=lost)
     if gained + lost == 0:
-        assert (found.p_value, found.p_value_of_fall) == (1.0, 1.0)
+        assert (comparison.p_value, comparison.p_value_of_fall) == (1.0, 1.0)
         return
     from scipy import stats
 
     one_sided = stats.binomtest(lost, gained + lost, alternative="greater").pvalue
-    assert found.p_value_of_fall == pytest.approx(one_sided, rel=1e-9)
-    assert found.p_value == pytest.approx(stats.binomtest(lost, gained + lost).pvalue, rel=1e-9)
+    assert comparison.p_value_of_fall == pytest.approx(one_sided, rel=1e-9)
+    assert comparison.p_value == pytest.approx(
+        stats.binomtest(lost, gained + lost).pvalue, rel=1e-9
+    )
 
 
 @pytest.mark.parametrize(
@@ -41,7 +48,7 @@ def test_inconsistent_comparison_is_rejected(values, message):
 
 
 def test_interval_coverage_is_nominal():
-    """Every outcome of 40 boards, weighted by its probability."""
+    """Sum the probabilities of all outcomes of 40 boards whose interval covers the truth."""
     from scipy import stats
 
     for gains, losses in ((0.05, 0.05), (0.2, 0.1), (0.3, 0.3), (0.02, 0.0), (0.5, 0.1)):
@@ -51,8 +58,8 @@ def test_interval_coverage_is_nominal():
                 low, high = PairedComparison(40, gained, lost).interval()
                 outcome = [gained, lost, 40 - gained - lost]
                 if low <= gains - losses <= high:
-                    chances = [gains, losses, 1.0 - gains - losses]
-                    covered += stats.multinomial.pmf(outcome, 40, chances)
+                    probabilities = [gains, losses, 1.0 - gains - losses]
+                    covered += stats.multinomial.pmf(outcome, 40, probabilities)
         assert 0.93 < covered <= 1.0
 
 
@@ -61,5 +68,5 @@ def test_interval_mirrors_swapped_gains_and_losses(gained, lost):
     low, high = PairedComparison(1800, gained, lost).interval()
     swapped = PairedComparison(1800, lost, gained).interval()
     assert (-high, -low) == pytest.approx(swapped)
-    narrow = PairedComparison(1800, gained, lost).interval(0.5)
-    assert -1.0 <= low < narrow[0] < narrow[1] < high <= 1.0
+    half_interval = PairedComparison(1800, gained, lost).interval(0.5)
+    assert -1.0 <= low < half_interval[0] < half_interval[1] < high <= 1.0

@@ -21,7 +21,7 @@ from jaxlake.statistics.summaries import (
     summary_columns,
 )
 from jaxlake.statistics.tables import AXES, Statistics, join_words, merge_statistics
-from tests.jaxlake.solver.boards import assert_same, instances, row_of
+from tests.jaxlake.solver.boards import assert_same, instances, select_rows
 
 B, K = 240, 4
 
@@ -39,7 +39,7 @@ def batch():
     failure = draw.integers(0, len(Failure), B).astype(np.int8)
     valid = failure == Failure.NONE
     parsed = failure != Failure.PARSE_ERROR
-    timed = ~valid & parsed
+    has_failure_time = ~valid & parsed
     present = np.arange(K) < agents[:, None]
     outcomes = Outcome(
         parsed=parsed,
@@ -47,8 +47,8 @@ def batch():
         optimal_sum_of_costs=valid & (draw.random(B) < 0.5),
         optimal_makespan=valid & (draw.random(B) < 0.5),
         failure=failure,
-        agent=np.where(timed, draw.integers(0, 2, B), -1).astype(np.int8),
-        time=np.where(timed, draw.integers(0, 90, B), -1).astype(np.int16),
+        agent=np.where(has_failure_time, draw.integers(0, 2, B), -1).astype(np.int8),
+        time=np.where(has_failure_time, draw.integers(0, 90, B), -1).astype(np.int16),
         sum_of_costs=np.where(valid, draw.integers(0, 32768, B), -1).astype(np.int16),
         makespan=np.where(valid, draw.integers(20, 90, B), -1).astype(np.int16),
         at_goal=present & parsed[:, None] & (valid[:, None] | (draw.random((B, K)) < 0.5)),
@@ -65,15 +65,15 @@ def batch():
     return grids, instances(grids, 7, K), outcomes, solutions, draw.random(B) < 0.8
 
 
-def _by_hand(batch) -> dict[tuple, dict]:
-    """Rows by all axes, counted one plan at a time in exact arithmetic."""
+def _count_by_hand(batch) -> dict[tuple, dict]:
+    """Count the rows by all axes in exact arithmetic, one plan at a time."""
     grids, _, outcomes, solutions, mask = batch
     groups: dict[tuple, list[int]] = {}
     for i in np.flatnonzero(mask):
         cells = [letter for row in grids[i] for letter in row.split(" ")]
         agents = sum(letter in "SsABC" for letter in cells)
-        tenth = 10 * cells.count("H") // len(cells)
-        group = (len(grids[i]), agents, tenth, bool(solutions.needs_wait[i]))
+        hole_tenth = 10 * cells.count("H") // len(cells)
+        group = (len(grids[i]), agents, hole_tenth, bool(solutions.needs_wait[i]))
         groups.setdefault(group, []).append(int(i))
     table = {}
     for group, members in groups.items():
@@ -101,33 +101,35 @@ def _by_hand(batch) -> dict[tuple, dict]:
 
 def _tabulate(batch, mask=None):
     _, boards, outcomes, solutions, _ = batch
-    return _jitted(boards, solutions.needs_wait, outcomes, mask, solutions)
+    return _jitted_tabulate(boards, solutions.needs_wait, outcomes, mask, solutions)
 
 
-_jitted = jax.jit(jaxlake.tabulate)
+_jitted_tabulate = jax.jit(jaxlake.tabulate)
 
 
 def test_tabulate_matches_counting_by_hand(batch):
     _, _, outcomes, _, mask = batch
     statistics = _tabulate(batch, mask)
     assert {leaf.dtype for leaf in jax.tree.leaves(statistics)} == {jnp.dtype(jnp.int32)}
-    expected = _by_hand(batch)
+    expected = _count_by_hand(batch)
     table = jaxlake.statistics_rows(statistics, by=AXES)
     assert len(table) == len(expected)
     for row in table:
         by_hand = expected[tuple(row.pop(name) for name in AXES)]
         assert row.keys() == by_hand.keys()
         for name, value in row.items():
-            wanted = by_hand[name]
-            assert value == (float(wanted) if isinstance(wanted, Fraction) else wanted), name
+            exact = by_hand[name]
+            assert value == (float(exact) if isinstance(exact, Fraction) else exact), name
 
-    times = Counter(
+    failure_times = Counter(
         (int(outcomes.failure[i]), min(int(outcomes.time[i]), 64))
         for i in np.flatnonzero(mask)
         if outcomes.time[i] >= 0
     )
     histogram = np.asarray(statistics.first_failure_time)
-    assert {index: histogram[index] for index in zip(*histogram.nonzero(), strict=True)} == times
+    assert {
+        index: histogram[index] for index in zip(*histogram.nonzero(), strict=True)
+    } == failure_times
     assert histogram[:, 64].sum() > 0
 
 
@@ -144,59 +146,65 @@ def test_tables_of_parts_add_up(batch):
 def test_tabulate_supports_vmap_and_named_axes(batch):
     _, boards, outcomes, solutions, mask = batch
     arguments = (boards, solutions.needs_wait, outcomes, mask, solutions)
-    folded = jax.tree.map(lambda leaf: leaf.reshape(4, B // 4, *leaf.shape[1:]), arguments)
+    batches = jax.tree.map(lambda leaf: leaf.reshape(4, B // 4, *leaf.shape[1:]), arguments)
     whole = _tabulate(batch, mask)
-    assert_same(merge_statistics(jax.vmap(jaxlake.tabulate)(*folded)), whole)
-    named = partial(jaxlake.tabulate, axis_name="batches")
-    everywhere = jax.vmap(named, axis_name="batches")(*folded)
-    for place in range(4):
-        assert_same(row_of(everywhere, place), whole)
+    assert_same(merge_statistics(jax.vmap(jaxlake.tabulate)(*batches)), whole)
+    tabulate_over_axis = partial(jaxlake.tabulate, axis_name="batches")
+    replicated = jax.vmap(tabulate_over_axis, axis_name="batches")(*batches)
+    for index in range(4):
+        assert_same(select_rows(replicated, index), whole)
 
 
 def test_sums_stay_exact_far_beyond_32_bits(batch):
     """Doubling a table 24 times multiplies its sums, of about a million, by 2**24."""
-    once = _tabulate(batch)
-    often = once
+    single = _tabulate(batch)
+    repeated = single
     for _ in range(24):
-        often = often + often
-    words = np.asarray(often.sum_of_costs)
+        repeated = repeated + repeated
+    words = np.asarray(repeated.sum_of_costs)
     assert words.min() >= 0
     assert words[..., 1].max() < 2**16
-    assert (join_words(words) == join_words(once.sum_of_costs) * 2**24).all()
+    assert (join_words(words) == join_words(single.sum_of_costs) * 2**24).all()
     total = int(batch[2].sum_of_costs[batch[2].valid].sum(dtype=int))
     assert join_words(words).sum() == total * 2**24
     assert join_words(words).max() > 2**36
-    tables = map(jaxlake.statistics_rows, (once, often))
+    tables = map(jaxlake.statistics_rows, (single, repeated))
     means = [[row["mean_sum_of_costs"] for row in table] for table in tables]
     assert means[0] == means[1]
 
 
-def _costly(plans):
-    """So many plans of the largest cost that an outcome can hold, as arguments of `tabulate`."""
-    one = jaxlake.parse_grid(["S G", "s g"], max_size=2)
-    wide = jax.tree.map(lambda leaf: np.broadcast_to(leaf, (plans, *np.shape(leaf))), one)
-    yes, most = np.ones(plans, bool), np.full(plans, 32767, np.int16)
-    nobody, never = np.full(plans, -1, np.int8), np.full(plans, -1, np.int16)
-    there, kind = np.ones((plans, 2), bool), np.zeros(plans, np.int8)
-    return wide, ~yes, Outcome(yes, yes, ~yes, ~yes, kind, nobody, never, most, most, there)
+def _costly_outcomes(plans):
+    """Return arguments of `tabulate`: plans with the largest cost that an outcome can hold."""
+    board = jaxlake.parse_grid(["S G", "s g"], max_size=2)
+    boards = jax.tree.map(lambda leaf: np.broadcast_to(leaf, (plans, *np.shape(leaf))), board)
+    true, max_cost = np.ones(plans, bool), np.full(plans, 32767, np.int16)
+    no_agent, no_time = np.full(plans, -1, np.int8), np.full(plans, -1, np.int16)
+    at_goal, no_failure = np.ones((plans, 2), bool), np.zeros(plans, np.int8)
+    return (
+        boards,
+        ~true,
+        Outcome(
+            true, true, ~true, ~true, no_failure, no_agent, no_time, max_cost, max_cost, at_goal
+        ),
+    )
 
 
 def test_sums_carry_between_words_over_chunks_and_axes():
     """129 plans cost 64 * 2**16 + 32,639, and four times as many 257 * 2**16 + 65,020."""
-    chunks = jax.tree.map(lambda leaf: leaf.reshape(4, 129, *leaf.shape[1:]), _costly(516))
-    apart = jax.vmap(jaxlake.tabulate)(*chunks)
-    named = partial(jaxlake.tabulate, axis_name=("chunks",))
-    everywhere = jax.vmap(named, axis_name="chunks")(*chunks)
+    chunks = jax.tree.map(lambda leaf: leaf.reshape(4, 129, *leaf.shape[1:]), _costly_outcomes(516))
+    per_chunk = jax.vmap(jaxlake.tabulate)(*chunks)
+    tabulate_over_axis = partial(jaxlake.tabulate, axis_name=("chunks",))
+    replicated = jax.vmap(tabulate_over_axis, axis_name="chunks")(*chunks)
 
-    def words(statistics):
+    def sum_words(statistics):
         sums = (statistics.sum_of_costs, statistics.makespan)
         return [np.asarray(leaf)[2, 2, 0, 0].tolist() for leaf in sums]
 
-    for place in range(4):
-        assert words(row_of(apart, place)) == [[64, 32639]] * 2
-        assert words(row_of(everywhere, place)) == [[257, 65020]] * 2
-    assert words(merge_statistics(apart)) == [[257, 65020]] * 2
-    assert words(sum(row_of(apart, place) for place in range(4))) == [[257, 65020]] * 2
+    for index in range(4):
+        assert sum_words(select_rows(per_chunk, index)) == [[64, 32639]] * 2
+        assert sum_words(select_rows(replicated, index)) == [[257, 65020]] * 2
+    assert sum_words(merge_statistics(per_chunk)) == [[257, 65020]] * 2
+    assert sum_words(sum(select_rows(per_chunk, index) for index in range(4))) == [[257, 65020]] * 2
 
 
 def test_merge_statistics_is_exact_for_any_number_of_tables():
@@ -221,20 +229,20 @@ def test_merge_statistics_is_exact_for_any_number_of_tables():
 
 def test_empty_tables_change_no_sum(batch):
     whole = _tabulate(batch)
-    nothing = Statistics.zeros(max_size=7, max_agents=K)
-    assert_same(nothing + whole, whole)
-    none = jax.tree.map(lambda leaf: jnp.zeros((0, *leaf.shape), leaf.dtype), whole)
-    assert_same(merge_statistics(none), nothing)
+    zeros = Statistics.zeros(max_size=7, max_agents=K)
+    assert_same(zeros + whole, whole)
+    no_tables = jax.tree.map(lambda leaf: jnp.zeros((0, *leaf.shape), leaf.dtype), whole)
+    assert_same(merge_statistics(no_tables), zeros)
 
 
-def _summary(batch, rows=slice(None), **counts):
+def _summarize_rows(batch, rows=slice(None), **counts):
     _, boards, outcomes, solutions, mask = batch
-    return summarize(*row_of((boards, outcomes, solutions, mask), rows), **counts)
+    return summarize(*select_rows((boards, outcomes, solutions, mask), rows), **counts)
 
 
 def test_summarize_matches_counting_by_hand(batch):
     _, boards, outcomes, solutions, mask = batch
-    columns = summary_columns(_summary(batch, candidates=2**31 - 1, unknown=5, missing=7))
+    columns = summary_columns(_summarize_rows(batch, candidates=2**31 - 1, unknown=5, missing=7))
     assert list(columns) == ["boards", *COUNTERS]
     expected = dict.fromkeys(columns, 0) | {"candidates": 2**31 - 1, "unknown": 5, "missing": 7}
     for i in np.flatnonzero(mask).tolist():
@@ -252,7 +260,7 @@ def test_summarize_matches_counting_by_hand(batch):
         expected["valid_needs_wait"] += needs_wait
         expected["compared"] += int(compared)
         for name in ("sum_of_costs", "makespan"):
-            cost, optimum = (int(getattr(of, name)[i]) for of in (outcomes, solutions))
+            cost, optimum = (int(getattr(source, name)[i]) for source in (outcomes, solutions))
             expected[name] += cost
             expected[f"{name}_squared"] += cost**2
             expected[f"excess_{name}"] += (cost - optimum) * int(compared)
@@ -261,19 +269,19 @@ def test_summarize_matches_counting_by_hand(batch):
 
 
 def test_summaries_are_exact_far_beyond_40_bits(batch):
-    """33,000 summaries of about 2**34 each, added up once and again."""
-    once = _summary(batch)
+    """Add up 33,000 summaries of about 2**34 each, and the result 40 times."""
+    single = _summarize_rows(batch)
     count = 33_000
-    many = Summary(jnp.broadcast_to(once.words, (count, *once.words.shape)))
-    merged = merge_summaries(many)
-    again = sum([merged] * 40, Summary.zeros())
-    columns, expected = summary_columns(again), summary_columns(once)
+    repeated = Summary(jnp.broadcast_to(single.words, (count, *single.words.shape)))
+    merged = merge_summaries(repeated)
+    total = sum([merged] * 40, Summary.zeros())
+    columns, expected = summary_columns(total), summary_columns(single)
     assert columns == {name: value * count * 40 for name, value in expected.items()}
     assert columns["sum_of_costs_squared"] > 2**50
-    both = [_summary(batch, slice(0, 100)), _summary(batch, slice(100, None))]
-    assert_same(both[0] + both[1], once)
+    halves = [_summarize_rows(batch, slice(0, 100)), _summarize_rows(batch, slice(100, None))]
+    assert_same(halves[0] + halves[1], single)
     with pytest.raises(ValueError, match="summaries must have a leading axis"):
-        merge_summaries(once)
+        merge_summaries(single)
 
 
 def test_wilson_bounds_solve_the_score_equation():

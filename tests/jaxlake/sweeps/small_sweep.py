@@ -1,13 +1,11 @@
-"""A small sweep, run in this process, or in one of several, or in one that kills itself.
+"""Run a small sweep in this process, in one of several processes, or in one that kills itself.
 
-`python -m tests.jaxlake.sweeps.small_sweep kill DIRECTORY NUMBER before|after`: SIGKILL before or
-after the rename of that number, counted from 1.
-`python -m tests.jaxlake.sweeps.small_sweep ADDRESS PROCESSES INDEX DIRECTORY`: one process of
-several that share the sweep by `jax.distributed`.
+`python -m tests.jaxlake.sweeps.small_sweep kill DIRECTORY NUMBER before|after` sends itself SIGKILL
+before or after rename NUMBER, counted from 1.
+`python -m tests.jaxlake.sweeps.small_sweep ADDRESS PROCESSES INDEX DIRECTORY` is one of several
+processes that share the sweep through `jax.distributed`.
 """
 
-import os
-import signal
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -19,12 +17,13 @@ import numpy as np
 from jaxlake.statistics.summaries import COUNTERS, Summary
 from jaxlake.sweeps import SweepSpec, run
 from jaxlake.sweeps.program import ChunkOptions, ChunkResult
+from tests.jaxlake.datasets.small_set import kill_at_rename
 
 CHUNKS = 4
 
 
 def spec(**changes: Any) -> SweepSpec:
-    """Describe eleven configurations in four chunks, the last of which has two."""
+    """Return a specification of eleven configurations in four chunks; the last has two."""
     fields: dict[str, Any] = {
         "samples": {"count": 11, "size": [3, 4], "hole_ratio": {"from": 0, "to": 0.3}},
         "policies": ["random", "shortest_path"],
@@ -38,11 +37,11 @@ def spec(**changes: Any) -> SweepSpec:
 
 
 def counting_program(options: ChunkOptions, devices: Any) -> Callable[..., ChunkResult]:
-    """Replace `chunk_program`: each counter tells its configuration, policy and place."""
+    """Replace `chunk_program`: a counter's value encodes its configuration, policy and index."""
 
     def call(key: jax.Array, params: Any, numbers: jax.Array) -> ChunkResult:
-        policies, places = np.arange(len(options.policies))[:, None], np.arange(len(COUNTERS))
-        low = 1000 * np.asarray(numbers)[:, None, None] + 100 * policies + places
+        policies, indices = np.arange(len(options.policies))[:, None], np.arange(len(COUNTERS))
+        low = 1000 * np.asarray(numbers)[:, None, None] + 100 * policies + indices
         low = np.where(params.size[..., None] > 0, low, 0)
         words = np.stack([np.zeros_like(low), low], axis=-1).astype(np.uint32)
         return ChunkResult(Summary(jnp.asarray(words)), None)
@@ -52,28 +51,17 @@ def counting_program(options: ChunkOptions, devices: Any) -> Callable[..., Chunk
 
 def run_and_die(directory: str, number: str, moment: str) -> None:
     """Run the sweep and kill this process before or after one of its renames."""
-    rename, calls = os.replace, 0
-
-    def dying(source: Any, target: Any) -> None:
-        nonlocal calls
-        calls += str(target).endswith((".parquet", ".npz"))  # JAX renames compiled programs
-        last = calls == int(number)
-        if last and moment == "before":
-            os.kill(os.getpid(), signal.SIGKILL)
-        rename(source, target)
-        if last:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    os.replace = dying  # type: ignore[assignment]
+    # JAX also renames files, those of compiled programs.
+    kill_at_rename(int(number), moment, (".parquet", ".npz"))
     run(spec(tables=True), directory)
 
 
-def main(first: str, *rest: str) -> None:
-    if first == "kill":
-        run_and_die(*rest)
+def main(command_or_address: str, *arguments: str) -> None:
+    if command_or_address == "kill":
+        run_and_die(*arguments)
         return
-    processes, index, directory = rest
-    jax.distributed.initialize(first, int(processes), int(index))
+    processes, index, directory = arguments
+    jax.distributed.initialize(command_or_address, int(processes), int(index))
     assert run(spec(tables=True), directory)
 
 

@@ -29,22 +29,22 @@ from tests.jaxlake.sweeps.small_sweep import CHUNKS, spec
 from tests.paths import ROOT
 
 
-def contents(directory):
+def read_files(directory):
     files = (path for path in Path(directory).rglob("*") if path.is_file())
     return {str(path.relative_to(directory)): path.read_bytes() for path in files}
 
 
 @pytest.fixture
 def programs(monkeypatch):
-    """Replaces the lake by a program that counts; gets the options of each program."""
-    made = []
+    """Replace the lake by a counting program, and record the options of each program."""
+    options_of_programs = []
 
     def chunk_program(options, devices):
-        made.append(options)
+        options_of_programs.append(options)
         return small_sweep.counting_program(options, devices)
 
     monkeypatch.setattr("jaxlake.sweeps.driver.chunk_program", chunk_program)
-    return made
+    return options_of_programs
 
 
 @pytest.fixture
@@ -61,8 +61,10 @@ def test_run_writes_one_row_per_configuration_and_policy(finished):
     knobs = spec().columns(0, 11)
     for name, values in knobs.items():
         assert columns[name].tolist() == np.repeat(values, 2).tolist()
-    for place, name in enumerate(COUNTERS):
-        expected = [1000 * number + 100 * p + place for number in range(11) for p in range(2)]
+    for index, name in enumerate(COUNTERS):
+        expected = [
+            1000 * number + 100 * policy + index for number in range(11) for policy in range(2)
+        ]
         assert columns[name].tolist() == expected
 
 
@@ -79,7 +81,7 @@ def test_manifest_lists_the_sweep_and_all_files(finished):
     assert (manifest["configurations"], manifest["rows"]) == (11, 22)
     files = {f"rows/rows-{chunk:06d}.parquet" for chunk in range(CHUNKS)}
     assert set(manifest["files"]) == files
-    assert set(contents(finished)) == files | {"manifest.json"}
+    assert set(read_files(finished)) == files | {"manifest.json"}
 
 
 @pytest.mark.parametrize("number", range(1, CHUNKS + 2))  # the last file is the manifest
@@ -88,28 +90,28 @@ def test_interrupted_run_resumes_to_the_same_bytes(
 ):
     calls, rename = [], os.replace
 
-    def interrupted(source, target):
+    def replace_or_interrupt(source, target):
         calls.append(target)
         if len(calls) == number:
             shutil.copy(source, Path(source).with_name(f".{Path(target).name}.1.tmp"))  # as a kill
             raise KeyboardInterrupt
         rename(source, target)
 
-    monkeypatch.setattr(os, "replace", interrupted)
+    monkeypatch.setattr(os, "replace", replace_or_interrupt)
     with pytest.raises(KeyboardInterrupt):
         run(spec(), tmp_path / "killed")
     monkeypatch.setattr(os, "replace", rename)
     reports, compiled = [], len(programs)
     assert run(spec(), tmp_path / "killed", progress=reports.append)
     assert reports[0].chunks == number - 1
-    assert contents(tmp_path / "killed") == contents(finished)
+    assert read_files(tmp_path / "killed") == read_files(finished)
     assert len(programs) == compiled + (number <= CHUNKS)
 
 
 def test_parts_in_any_order_equal_one_run(finished, tmp_path):
     for index in (2, 0, 1):
         assert run(spec(), tmp_path / "parts", part=(index, 3)) == (index == 1)
-    assert contents(tmp_path / "parts") == contents(finished)
+    assert read_files(tmp_path / "parts") == read_files(finished)
 
 
 def test_run_writes_the_same_files_to_an_object_store(finished, tmp_path):
@@ -118,7 +120,7 @@ def test_run_writes_the_same_files_to_an_object_store(finished, tmp_path):
         run(spec(), url, part=part)
     names = files.find(f"{tmp_path}/stored")
     stored = {name.partition("/stored/")[2]: files.cat_file(name) for name in names}
-    assert stored == contents(finished)
+    assert stored == read_files(finished)
     assert read(url)["policy"].tolist() == read(finished)["policy"].tolist()
 
 
@@ -140,10 +142,10 @@ DAMAGES = {
 
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
 def test_damaged_file_is_recomputed(damage, finished):
-    before, path = contents(finished), finished / "rows" / "rows-000002.parquet"
+    before, path = read_files(finished), finished / "rows" / "rows-000002.parquet"
     path.write_bytes(damage(path.read_bytes()))
     assert run(spec(), finished)
-    assert contents(finished) == before
+    assert read_files(finished) == before
 
 
 def test_read_names_a_damaged_file(finished):
@@ -153,7 +155,7 @@ def test_read_names_a_damaged_file(finished):
 
 
 def test_sweep_folder_rejects_another_specification(finished, tmp_path):
-    before = contents(finished)
+    before = read_files(finished)
     changes = {
         "boards: it has 4, got 5": {"boards": 5},
         "samples.hole_ratio: it has .*; samples.size: it has": {
@@ -170,7 +172,7 @@ def test_sweep_folder_rejects_another_specification(finished, tmp_path):
     for message, change in changes.items():
         with pytest.raises(SweepError, match=f"belongs to another sweep: .*{message}"):
             run(spec(**change), finished)
-    assert contents(finished) == before
+    assert read_files(finished) == before
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "notes.txt").touch()
     with pytest.raises(SweepError, match=r"has 'notes.txt' but no manifest\.json"):
@@ -182,7 +184,7 @@ def test_run_rejects_boards_beyond_the_free_memory(monkeypatch, tmp_path):
     large = SweepSpec(["random"], grid={"size": 32, "num_agents": 5}, boards=1 << 20)
     with pytest.raises(SweepError, match=r"GB of memory are free; .* smaller chunk"):
         run(large, tmp_path)
-    assert not contents(tmp_path)
+    assert not read_files(tmp_path)
 
 
 def test_run_names_swapped_arguments(tmp_path):
@@ -198,14 +200,14 @@ class Scorer(RandomPolicy):
 
 
 def test_sweep_folder_rejects_other_policy_weights(programs, tmp_path):
-    def sweep(weight):
+    def make_spec(weight):
         policy = Scorer(weights=jnp.full(3, weight))
         return SweepSpec({"mine": policy}, grid={"size": 3}, boards=2)
 
-    assert run(sweep(1.0), tmp_path)
-    assert run(sweep(1.0), tmp_path)
+    assert run(make_spec(1.0), tmp_path)
+    assert run(make_spec(1.0), tmp_path)
     with pytest.raises(SweepError, match=r"policy_digests\.mine: it has .*, got "):
-        run(sweep(2.0), tmp_path)
+        run(make_spec(2.0), tmp_path)
 
 
 def test_rows_of_another_sweep_are_rejected(finished, tmp_path):
@@ -218,7 +220,7 @@ def test_rows_of_another_sweep_are_rejected(finished, tmp_path):
 FIRST, LAST = "rows/rows-000000.parquet", "rows/rows-000003.parquet"
 
 
-def alter(directory, change):
+def alter_manifest(directory, change):
     """Change the manifest of a sweep."""
     manifest = json.loads((directory / "manifest.json").read_text())
     change(manifest)
@@ -230,8 +232,10 @@ CHANGES = {
     "edited": lambda sweep: pd.read_parquet(sweep / LAST).assign(valid=9).to_parquet(sweep / LAST),
     "replaced": lambda sweep: shutil.copy(sweep / FIRST, sweep / LAST),
     "renamed": lambda sweep: (sweep / LAST).rename(sweep / "rows/rows-000009.parquet"),
-    "ratio": lambda sweep: alter(sweep, lambda one: one["spec"]["samples"].update(hole_ratio=0.5)),
-    "list": lambda sweep: alter(sweep, lambda one: one.update(files=[])),
+    "ratio": lambda sweep: alter_manifest(
+        sweep, lambda new: new["spec"]["samples"].update(hole_ratio=0.5)
+    ),
+    "list": lambda sweep: alter_manifest(sweep, lambda new: new.update(files=[])),
 }
 
 
@@ -239,7 +243,7 @@ CHANGES = {
 @pytest.mark.parametrize("listed", [True, False])
 def test_read_reports_changed_files_and_manifests(change, listed, finished):
     if not listed:  # as in an unfinished sweep
-        alter(finished, lambda one: one.update(files={}))
+        alter_manifest(finished, lambda new: new.update(files={}))
     CHANGES[change](finished)
     if change == "deleted" and not listed:
         assert len(read(finished)["policy"]) == 18
@@ -249,7 +253,7 @@ def test_read_reports_changed_files_and_manifests(change, listed, finished):
 
 
 def test_damaged_sweep_is_rejected_or_reads_equal(finished):
-    rng, before, expected = random.Random(49), contents(finished), read(finished)
+    rng, before, expected = random.Random(49), read_files(finished), read(finished)
     manifest = json.loads(before["manifest.json"])
     for number in range(60):
         for name, content in before.items():
@@ -274,10 +278,10 @@ def test_link_out_of_a_sweep_is_rejected(finished, tmp_path):
 
 
 def test_begin_keeps_files_of_another_writer(tmp_path):
-    other = tmp_path / ".manifest.json.999.tmp"
-    other.touch()
+    temporary = tmp_path / ".manifest.json.999.tmp"
+    temporary.touch()
     SweepFolder(tmp_path, spec()).create_or_verify()
-    assert set(contents(tmp_path)) == {"manifest.json", other.name}
+    assert set(read_files(tmp_path)) == {"manifest.json", temporary.name}
 
 
 @pytest.mark.parametrize("part", [(-1, 2), (2, 2), (0, 0)])
@@ -298,14 +302,14 @@ def test_read_rejects_a_folder_without_rows(programs, tmp_path):
 
 @pytest.mark.slow
 def test_killed_and_shared_sweeps_equal_one_run(tmp_path):
-    one, killed, shared = (tmp_path / name for name in ("one", "killed", "shared"))
-    assert run(spec(tables=True), one)
-    files = contents(one)
+    single, killed, shared = (tmp_path / name for name in ("one", "killed", "shared"))
+    assert run(spec(tables=True), single)
+    files = read_files(single)
     assert len(files) == 1 + 2 * CHUNKS
-    columns = read(one)
+    columns = read(single)
     assert (columns["boards"] == 4).all()
     assert 0 < columns["valid"].sum() < columns["boards"].sum()
-    with np.load(one / "tables" / "tables-000003.npz") as tables:
+    with np.load(single / "tables" / "tables-000003.npz") as tables:
         assert tables["configuration"].tolist() == [9, 10]
         valid = tables["failures"].sum(axis=(2, 3, 4, 5))[..., 0]
         assert valid.reshape(-1).tolist() == columns["valid"][-4:].tolist()
@@ -314,9 +318,9 @@ def test_killed_and_shared_sweeps_equal_one_run(tmp_path):
         command = [sys.executable, "-m", small_sweep.__name__, "kill", killed, number, moment]
         end = subprocess.run(list(map(str, command)), cwd=ROOT, capture_output=True)
         assert end.returncode == -signal.SIGKILL, end.stderr.decode()
-    assert any(name.endswith(".tmp") for name in contents(killed))
+    assert any(name.endswith(".tmp") for name in read_files(killed))
     assert run(spec(tables=True), killed)
-    assert contents(killed) == files
+    assert read_files(killed) == files
 
     one_of_many.run_all([shared, shared], module=small_sweep.__name__, local_devices=2)
-    assert contents(shared) == files
+    assert read_files(shared) == files

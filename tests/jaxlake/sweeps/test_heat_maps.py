@@ -1,4 +1,4 @@
-"""Heat maps of sweeps: cells show the rate of their rows, panels one setting each."""
+"""Heat maps of sweeps: each cell shows the rate of its rows."""
 
 import itertools
 import re
@@ -14,11 +14,11 @@ from tests.commands import cli as cli
 HOLES, WAITS = (0.0, 0.1, 0.2), (0.0, 0.5)
 
 
-def rows(sizes=(4,), holes=HOLES, waits=WAITS, agents=(2,), policies=("random", "optimal")):
+def make_rows(sizes=(4,), holes=HOLES, waits=WAITS, agents=(2,), policies=("random", "optimal")):
     """Return rows of 10 boards each, without boards where waits need holes; valid counts differ."""
     keys = ("size", "hole_ratio", "wait_ratio", "num_agents", "policy")
     settings = list(itertools.product(sizes, holes, waits, agents, policies))
-    columns = {name: np.array([one[i] for one in settings]) for i, name in enumerate(keys)}
+    columns = {name: np.array([setting[i] for setting in settings]) for i, name in enumerate(keys)}
     columns["configuration"] = np.arange(len(settings)) // len(policies)
     columns |= {name: np.zeros(len(settings), np.int64) for name in COUNTERS}
     columns["boards"] = np.array([0 if h == 0 < w else 10 for _, h, w, *_ in settings])
@@ -27,15 +27,15 @@ def rows(sizes=(4,), holes=HOLES, waits=WAITS, agents=(2,), policies=("random", 
     return columns
 
 
-def images(figure):
+def panel_values(figure):
     """Return the values of each panel by its title, NaN in grey cells."""
     panels = {axes.get_title(): axes.images for axes in figure.axes if axes.images}
     return {title: np.ma.filled(image.get_array(), np.nan) for title, (image,) in panels.items()}
 
 
 def test_plot_shows_the_rate_of_each_cell():
-    columns = rows()
-    panels = images(plot(columns))
+    columns = make_rows()
+    panels = panel_values(plot(columns))
     assert list(panels) == ["optimal", "random"]
     for name, panel in panels.items():
         assert panel.shape == (2, 3)
@@ -50,34 +50,36 @@ def test_plot_shows_the_rate_of_each_cell():
 
 
 def test_plot_labels_axes_and_panels():
-    figure = plot(rows(), x="wait_ratio", value="sum_of_costs")
+    figure = plot(make_rows(), x="wait_ratio", value="sum_of_costs")
     assert figure.get_supxlabel() == "boards that need a wait, %"
     assert figure.get_supylabel() == "cells that are holes, %"
     assert figure.get_suptitle() == "4x4, 2 agents, grey: no valid plans"
     assert [label.get_text() for label in figure.axes[0].get_xticklabels()] == ["0", "50"]
     assert figure.axes[-1].get_ylabel() == "sum of costs of valid plans, steps"
-    assert np.nanmax(images(figure)["random"]) == 7
+    assert np.nanmax(panel_values(figure)["random"]) == 7
 
 
 def test_plot_pools_the_other_ratio():
-    columns = rows(sizes=(4, 5), policies=("random",))
+    columns = make_rows(sizes=(4, 5), policies=("random",))
     figure = plot(columns, x="size", y="hole_ratio")
     assert "boards that need a wait: all shares" in figure.get_suptitle()
-    (panel,) = images(figure).values()
-    chosen = (columns["size"] == 5) & (columns["hole_ratio"] == 0.2)
-    valid, boards = columns["valid"][chosen].sum(), columns["boards"][chosen].sum()
+    (panel,) = panel_values(figure).values()
+    selected = (columns["size"] == 5) & (columns["hole_ratio"] == 0.2)
+    valid, boards = columns["valid"][selected].sum(), columns["boards"][selected].sum()
     assert panel[2, 1] == pytest.approx(100 * valid / boards)
 
 
 def test_plot_puts_samples_into_bins():
-    (panel,) = images(plot(rows(holes=np.linspace(0, 1, 200), policies=("random",)))).values()
+    (panel,) = panel_values(
+        plot(make_rows(holes=np.linspace(0, 1, 200), policies=("random",)))
+    ).values()
     assert panel.shape == (2, 20)
     assert not np.isnan(panel[1, 1:]).any()
 
 
 def test_plot_has_one_panel_per_size_and_agent_count():
-    figure = plot(rows(sizes=(4, 7), agents=(2, 3)))
-    panels = images(figure)
+    figure = plot(make_rows(sizes=(4, 7), agents=(2, 3)))
+    panels = panel_values(figure)
     assert len(panels) == 8
     assert {"random, 4x4, 2 agents", "optimal, 7x7, 3 agents"} <= set(panels)
     assert len({image.get_clim() for axes in figure.axes for image in axes.images}) == 1
@@ -93,12 +95,12 @@ def test_plot_has_one_panel_per_size_and_agent_count():
 )
 def test_plot_rejects_unknown_names(options, message):
     with pytest.raises(SweepError, match=message):
-        plot(rows(), **options)
+        plot(make_rows(), **options)
 
 
 def test_plot_rejects_too_many_panels():
     with pytest.raises(SweepError, match="got 80 panels for policy, size, num_agents"):
-        plot(rows(sizes=range(4, 14), agents=(2, 3, 4, 5)))
+        plot(make_rows(sizes=range(4, 14), agents=(2, 3, 4, 5)))
 
 
 @pytest.mark.parametrize(
@@ -106,10 +108,10 @@ def test_plot_rejects_too_many_panels():
     [((), "results.png", b"\x89PNG"), (("--out", "a.svg", "--x", "size"), "a.svg", b"<?xml")],
 )
 def test_sweep_plot_writes_an_image(options, name, start, cli, tmp_path, monkeypatch):
-    monkeypatch.setattr("jaxlake.sweeps.read", lambda path: rows())
+    monkeypatch.setattr("jaxlake.sweeps.read", lambda path: make_rows())
     monkeypatch.chdir(tmp_path)
-    done = cli("sweep", "plot", "results", *options)
-    assert (done.status, done.out) == (0, f"{name}\n")
+    result = cli("sweep", "plot", "results", *options)
+    assert (result.status, result.out) == (0, f"{name}\n")
     assert (tmp_path / name).read_bytes().startswith(start)
     assert len(list(tmp_path.iterdir())) == 1
 
@@ -123,8 +125,8 @@ def test_sweep_plot_writes_an_image(options, name, start, cli, tmp_path, monkeyp
     ],
 )
 def test_sweep_plot_rejects_invalid_options(options, message, cli, tmp_path, monkeypatch):
-    monkeypatch.setattr("jaxlake.sweeps.read", lambda path: rows())
+    monkeypatch.setattr("jaxlake.sweeps.read", lambda path: make_rows())
     monkeypatch.chdir(tmp_path)
-    done = cli("sweep", "plot", "results", *options)
-    assert done.status == 2
-    assert re.search(message, done.err)
+    result = cli("sweep", "plot", "results", *options)
+    assert result.status == 2
+    assert re.search(message, result.err)

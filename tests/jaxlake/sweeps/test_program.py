@@ -13,7 +13,7 @@ from jaxlake.environment.conflict_policies import ConflictPolicy
 from jaxlake.policies import RandomPolicy, ShortestPathPolicy, roll_out
 from jaxlake.statistics.summaries import summary_columns
 from jaxlake.sweeps.program import ChunkOptions, chunk_program
-from tests.jaxlake.solver.boards import assert_same, row_of
+from tests.jaxlake.solver.boards import assert_same, select_rows
 from tests.paths import ROOT
 
 pytestmark = pytest.mark.slow  # the program takes longer to compile than a test may take
@@ -52,7 +52,7 @@ def test_chunk_program_matches_single_calls(result):
     columns = summary_columns(result.summaries)
     shapes = {"max_size": 4, "horizon": 16, "max_candidates": 500}
     for c, number in enumerate(numbers):
-        made = generate(jax.random.fold_in(boards_key, number), row_of(params, c), 8, **shapes)
+        made = generate(jax.random.fold_in(boards_key, number), select_rows(params, c), 8, **shapes)
         for p, policy in enumerate(OPTIONS.policies):
             key = jax.random.fold_in(play_key, number)
             options = {"max_steps": 16, "solutions": made.solutions}
@@ -60,7 +60,7 @@ def test_chunk_program_matches_single_calls(result):
             table = tabulate(
                 made.instances, made.solutions.needs_wait, outcomes, made.filled, made.solutions
             )
-            assert_same(row_of(row_of(result.tables, c), p), table)
+            assert_same(select_rows(select_rows(result.tables, c), p), table)
             counts = {name: int(column[c, p]) for name, column in columns.items()}
             assert counts["boards"] == made.filled.sum() == 8 - counts["missing"]
             assert counts["valid"] == (outcomes.valid & made.filled).sum()

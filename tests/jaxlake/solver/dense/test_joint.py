@@ -1,4 +1,4 @@
-"""Tests of the dense search against independent oracles."""
+"""The dense search against independent oracles."""
 
 import jax
 import jax.numpy as jnp
@@ -32,12 +32,12 @@ SNAKE = [
     "b a g G F F F F",
     "H H H H H H H H",
 ]
-"""A corridor of 35 cells, in which the agents arrive one after the other."""
+"""A corridor of 35 cells in which the agents arrive one after another."""
 
 
 @pytest.fixture(scope="module")
 def solved():
-    """Boards of one to three agents in three slots, and the answers of the dense search."""
+    """Return boards of one to three agents in three slots, with the answers of the dense search."""
     grids = random_grids(5, 100, sizes=(3, 4, 5), agents=(1, 2, 3))
     grids += with_starts_on_goals(5, 50, sizes=(3, 4, 5), agents=(2, 3)) + filled_boards(3)
     return grids, *_solve(grids, 5, 3)
@@ -74,7 +74,7 @@ def _solver(axis_size, horizon=HORIZON, **chunks):
     return lambda boards, active: jax.device_get(solver(boards, active))
 
 
-def _answer(answers, i, agents):
+def _make_oracle_answer(answers, i, agents):
     status = Status.OPTIMAL if answers.optimal[i] else Status.UNKNOWN
     return oracles.SolverAnswer(
         status=(Status.UNSOLVABLE if answers.unsolvable[i] else status).name,
@@ -91,7 +91,7 @@ def test_dense_search_matches_all_oracles(solved):
     kinds = set()
     for i, grid in enumerate(grids):
         truth = oracles.judge(grid)
-        answer = _answer(answers, i, len(oracles.read(grid).starts))
+        answer = _make_oracle_answer(answers, i, len(oracles.read(grid).starts))
         assert oracles.mistakes(grid, truth, answer) == []
         assert (answer.status != "UNKNOWN") == (active[i] and sizes[i] <= AXIS_SIZE - 2)
         kinds |= {answer.status, oracles.kind_of_board(grid, truth)}
@@ -117,23 +117,26 @@ def test_two_word_sets_match_all_oracles():
     drawn = random_grids(12, 120, sizes=(6, 7, 8), agents=(4,), holes=0.5)
     _, active, sizes = _prepare(drawn, 8, 4)
     large = active & (sizes > 31) & (sizes <= 58)
-    grids = [grid for grid, chosen in zip(drawn, large, strict=True) if chosen]
+    grids = [grid for grid, is_large in zip(drawn, large, strict=True) if is_large]
     grids += [SNAKE, [row.translate(str.maketrans("Gg", "gG")) for row in SNAKE]]
     boards, active, _ = _prepare(grids, 8, 4)
     answers = _solver(60, horizon=60)(boards, active)
-    kinds, between_words = set(), 0
+    kinds, crossing_words = set(), 0
     for i, grid in enumerate(grids):
         truth = oracles.judge(grid)
-        answer = _answer(answers, i, 4)
+        answer = _make_oracle_answer(answers, i, 4)
         assert answer.status != "UNKNOWN"
         assert oracles.mistakes(grid, truth, answer) == []
         kinds.add(oracles.kind_of_board(grid, truth))
         board = oracles.read(grid)
         cells = sorted(oracles.distances_to(board, board.goals[-1]))
-        # Cells have numbers from 1 on, row by row; those from 32 on are in the second word.
-        ends = [cells.index(place[-1]) + 1 >= 32 for place in (board.starts, board.goals)]
-        between_words += ends[0] != ends[1]
-    assert between_words >= 5
+        # Cells are numbered from 1, row by row; numbers from 32 are in the second word.
+        in_second_word = [
+            cells.index(cells_of_agents[-1]) + 1 >= 32
+            for cells_of_agents in (board.starts, board.goals)
+        ]
+        crossing_words += in_second_word[0] != in_second_word[1]
+    assert crossing_words >= 5
     assert kinds >= {"blocked by each other", "needs_wait=True, excess 1"}
     assert kinds >= {f"needs_wait={wait}, excess 2" for wait in (True, False)}
 
@@ -145,17 +148,17 @@ def test_blocks_match_whole_sets_and_oracles(slots):
     grids = random_grids(9, 120, **kinds) + with_starts_on_goals(9, 60, **kinds)
     grids += filled_boards(slots)
     boards, active, sizes = _prepare(grids, 4, slots)
-    by_blocks = _solver(16)
-    answers = by_blocks(boards, active)
-    some = jax.tree.map(lambda leaf: leaf[..., ::4], boards)
+    solve_by_blocks = _solver(16)
+    answers = solve_by_blocks(boards, active)
+    every_fourth = jax.tree.map(lambda leaf: leaf[..., ::4], boards)
     for actual, expected in zip(
-        answers, _solver(16, platform="gpu")(some, active[::4]), strict=True
+        answers, _solver(16, platform="gpu")(every_fourth, active[::4]), strict=True
     ):
         np.testing.assert_array_equal(actual[..., ::4], expected)
     kinds = set()
     for i, grid in enumerate(grids):
         truth = oracles.judge(grid)
-        answer = _answer(answers, i, len(oracles.read(grid).starts))
+        answer = _make_oracle_answer(answers, i, len(oracles.read(grid).starts))
         assert oracles.mistakes(grid, truth, answer) == []
         assert (answer.status != "UNKNOWN") == (active[i] and sizes[i] <= 14)
         kinds |= {answer.status, oracles.kind_of_board(grid, truth)}
@@ -170,9 +173,9 @@ def test_blocks_match_whole_sets_and_oracles(slots):
             bounds = np.stack([np.maximum(best - below, 0), best + above])
             return np.where(answers.optimal, bounds, np.array([[0], [NEVER]]))
 
-        close = boards._replace(
+        bounded_boards = boards._replace(
             makespan_bounds=make_bounds(answers.makespan),
             cost_bounds=make_bounds(answers.sum_of_costs),
         )
-        for actual, expected in zip(answers, by_blocks(close, active), strict=True):
+        for actual, expected in zip(answers, solve_by_blocks(bounded_boards, active), strict=True):
             np.testing.assert_array_equal(actual, expected)
