@@ -247,7 +247,7 @@ def test_gymnasium_lake_rejects_invalid_joint_actions(action):
 
 
 def test_gymnasium_lake_needs_a_reset_after_the_end():
-    lake = _lake("gymnasium")
+    lake = _adapt_lake("gymnasium")
     lake.reset(seed=0)
     while not any(lake.step(1)[2:4]):
         pass
@@ -277,11 +277,11 @@ def test_unsupported_interface_options_are_named():
 
 def test_swapped_arguments_are_rejected():
     key = jax.random.key(0)
-    lake = _lake("gymnax")
+    lake = _adapt_lake("gymnax")
     _, state = lake.reset(key)
     with pytest.raises(TypeError, match="state must be an EnvState, as reset"):
         lake.step(key, 0, state)
-    lake = _lake("jaxmarl")
+    lake = _adapt_lake("jaxmarl")
     _, state = lake.reset(key)
     for actions in (np.zeros(2, int), {"agent_0": 0}):
         with pytest.raises(ValueError, match="dictionary with agent_0, agent_1, got"):
