@@ -1,6 +1,7 @@
-"""Sets of cells as bitboards.
+"""Bitboards: sets of cells with one word per row of the board.
 
-A bitboard has one word per row, words (R, B). A cell is an int16 number, row * 64 + column.
+A batch of bitboards is an array uint16 or uint32 (R, B), written "words (R, B)" below. A cell is an
+int16 number, row * 64 + column.
 """
 
 from functools import reduce
@@ -15,8 +16,10 @@ from jaxlake.solver.materialize import materialize
 
 ROW_SHIFT = 6
 PITCH = 1 << ROW_SHIFT
+"""Difference between the numbers of a cell and the cell below it."""
+
 CELL_DELTAS = ACTION_DELTAS.astype(np.int16) @ np.array([PITCH, 1], np.int16)
-"""int16 (5,): change of the cell number by each action."""
+"""int16 (5,), change of the cell number by each action."""
 
 
 def word_type(size: int) -> type[np.unsignedinteger]:
@@ -32,48 +35,51 @@ def pack_rows(cells: jax.Array) -> jax.Array:
     return jnp.sum(jnp.where(cells, weights, word(0)), axis=-1, dtype=word).T
 
 
-def cell_numbers(places: jax.Array) -> jax.Array:
-    """Return int (..., 2) positions (row, column) as int16 (...) cell numbers."""
-    wide = places.astype(jnp.int16)
-    return wide[..., 0] * PITCH + wide[..., 1]
+def cell_numbers(positions: jax.Array) -> jax.Array:
+    """Convert positions (row, column), integers (..., 2), to cells, int16 (...)."""
+    positions = positions.astype(jnp.int16)
+    return positions[..., 0] * PITCH + positions[..., 1]
 
 
 def row_and_bit(cells: jax.Array, rows: int) -> tuple[jax.Array, jax.Array]:
-    """Split int16 (...) cells into words (...): the row, and the bit in it (0 if negative)."""
+    """Return the row of each cell, int16 (...), and its bit in the row, 0 for negative cells."""
     word = word_type(rows)
     bits = jnp.where(cells >= 0, word(1) << (cells & (PITCH - 1)).astype(word), word(0))
     return (cells >> ROW_SHIFT).astype(word), bits
 
 
 def cell_bitboard(cells: jax.Array, rows: int) -> jax.Array:
-    """Return bitboards (R, B) of single cells, int16 (B,); negative cells give empty ones."""
+    """Return the bitboards, words (R, B), of single cells, int16 (B,). Negative cells are empty."""
     row, bit = row_and_bit(cells, rows)
     return jnp.where(np.arange(rows, dtype=row.dtype)[:, None] == row, bit, jnp.zeros_like(bit))
 
 
-def union_of_cells(rows_of: jax.Array, bits: jax.Array, rows: int, include: jax.Array) -> jax.Array:
-    """Return the sets of cells of K agents at T times, words (T, R, B).
+def unite_cells(cell_rows: jax.Array, bits: jax.Array, rows: int, include: jax.Array) -> jax.Array:
+    """Return the sets of cells that K agents occupy at T times, words (T, R, B).
 
-    Cells are split as by `row_and_bit`, words (K, T, B) each. `include`, bool (K, B), selects the
-    agents.
+    Args:
+        cell_rows: words (K, T, B), row of each cell, see `row_and_bit`.
+        bits: words (K, T, B), bit of each cell.
+        rows: Number of rows of the boards (static).
+        include: bool (K, B), agents to include.
     """
     numbers = np.arange(rows, dtype=bits.dtype)[:, None]
     zero = jnp.zeros((), bits.dtype)
     boards = (
         jnp.where((numbers == row[:, None]) & included, bit[:, None], zero)
-        for row, bit, included in zip(rows_of, bits, include, strict=True)
+        for row, bit, included in zip(cell_rows, bits, include, strict=True)
     )
     return reduce(jnp.bitwise_or, boards)
 
 
-def any_cell(boards: jax.Array) -> jax.Array:
-    """Return whether the sets, words (..., R, B), contain any cell, as bool (..., B)."""
+def is_nonempty(boards: jax.Array) -> jax.Array:
+    """Return whether sets, words (..., R, B), contain any cell, bool (..., B)."""
     zero = np.zeros((), boards.dtype)
     return jax.lax.reduce(boards, zero, jax.lax.bitwise_or, (boards.ndim - 2,)) != 0
 
 
-def only_cell(boards: jax.Array) -> jax.Array:
-    """Return the only cell of each set, words (..., R, B), as int16 (..., B)."""
+def find_only_cell(boards: jax.Array) -> jax.Array:
+    """Return the cell of each set of one cell, words (..., R, B), as int16 (..., B)."""
     zero = np.zeros((), boards.dtype)
     axis = boards.ndim - 2
     bit = jax.lax.reduce(boards, zero, jax.lax.bitwise_or, (axis,))
@@ -85,7 +91,7 @@ def only_cell(boards: jax.Array) -> jax.Array:
 
 
 class MoveSets(NamedTuple):
-    """Moves as words (..., R, B); a move is stored at the upper or left of its two cells."""
+    """Sets of moves, words (..., R, B). A move has the bit of its upper or left cell."""
 
     right: jax.Array  # from (r, c) to (r, c + 1)
     left: jax.Array  # from (r, c + 1) to (r, c)
@@ -102,19 +108,19 @@ def dilate(
 ) -> jax.Array:
     """Return the cells one unblocked move away from the sets, words (..., R, B), without waits.
 
-    The caller masks the holes. With `opaque_true` (see `materialize`), the rows above and below are
-    stored first.
+    The caller masks the holes. With `opaque_true`, vertical moves are materialized, see
+    `materialize`.
     """
-    edge = jnp.zeros_like(boards[..., :1, :])
-    above = jnp.concatenate([boards[..., 1:, :], edge], axis=-2)
-    west = boards >> 1
-    rightwards, downwards = boards, boards
+    empty_row = jnp.zeros_like(boards[..., :1, :])
+    up = jnp.concatenate([boards[..., 1:, :], empty_row], axis=-2)
+    left = boards >> 1
+    right, down = boards, boards
     if blocked is not None:
-        above &= ~blocked.up
-        west &= ~blocked.left
-        rightwards &= ~blocked.right
-        downwards &= ~blocked.down
-    below = jnp.concatenate([edge, downwards[..., :-1, :]], axis=-2)
+        up &= ~blocked.up
+        left &= ~blocked.left
+        right &= ~blocked.right
+        down &= ~blocked.down
+    down = jnp.concatenate([empty_row, down[..., :-1, :]], axis=-2)
     if opaque_true is not None:
-        above, below = materialize((above, below), opaque_true)
-    return above | below | west | (rightwards << 1)
+        up, down = materialize((up, down), opaque_true)
+    return up | down | left | (right << 1)

@@ -1,6 +1,7 @@
-"""Certificates from distances and prioritised planning (Erdmann and Lozano-Perez 1987).
+"""Prioritised planning, and the optimality certificates that it provides.
 
-They settle most boards without an exact search.
+A plan in which every agent arrives as early as it could alone is optimal. Prioritised planning
+(Erdmann and Lozano-Perez 1987) finds such plans for most boards, which then need no exact search.
 """
 
 from collections.abc import Callable
@@ -13,7 +14,7 @@ import jax.numpy as jnp
 from jaxlake.board.instance import Instance
 from jaxlake.solver import space_time
 from jaxlake.solver.bitboard import cell_bitboard, cell_numbers, pack_rows
-from jaxlake.solver.chunks import Rows, Widths, map_chunks
+from jaxlake.solver.chunks import BatchMajor, Widths, map_chunks
 from jaxlake.solver.kernels import planning
 from jaxlake.solver.materialize import materialize
 from jaxlake.solver.space_time import ABSENT, NEVER, Blocked, PathBits, SearchBuffers
@@ -23,18 +24,20 @@ AgentArrays = TypeVar("AgentArrays", "PreparedBoards", "PrioritisedPlans")
 
 
 class PreparedBoards(NamedTuple):
-    """Batch of boards in the layout of the solver's tiers, boards last."""
+    """Boards in the layout of the solver, boards last."""
 
     free: jax.Array  # words (R, B)
-    starts: jax.Array  # int16 (K, B), cells, NOBODY for absent agents
-    goals: jax.Array  # int16 (K, B), cells, NOBODY for absent agents
-    solo_distances: jax.Array  # int16 (K, B), distances; 0 for absent agents, NEVER without a path
+    starts: jax.Array  # int16 (K, B), cells, ABSENT for absent agents
+    goals: jax.Array  # int16 (K, B), cells, ABSENT for absent agents
+    solo_distances: jax.Array  # int16 (K, B), distance of each agent alone; 0 for absent agents,
+    #   NEVER without a path
 
 
 class PrioritisedPlans(NamedTuple):
-    """Plans of many boards, indexed by the rank of the agents in planning order."""
+    """Plans of many boards, with the agents in planning order."""
 
-    arrival: jax.Array  # int16 (K, B), last arrivals; NEVER from the first agent without a path on
+    arrival: jax.Array  # int16 (K, B), time from which an agent stays at its goal; NEVER for all
+    #   agents if one has no path
     paths: jax.Array  # int16 (K, T + 1, B), cells
 
 
@@ -43,22 +46,22 @@ class BestPlans(NamedTuple):
 
     sum_of_costs: jax.Array  # int16 (B,), NEVER without a plan
     makespan: jax.Array  # int16 (B,)
-    paths: jax.Array  # int16 (K, T + 1, B), cells, attain `sum_of_costs`
-    makespan_paths: jax.Array  # int16 (K, T + 1, B), cells, attain `makespan`
+    paths: jax.Array  # int16 (K, T + 1, B), cells of a plan with this sum of costs
+    makespan_paths: jax.Array  # int16 (K, T + 1, B), cells of a plan with this makespan
 
 
 def prepare_boards(batch: Instance, widths: Widths) -> PreparedBoards:
-    """Return a batch, leaves (B, ...), in the layout of the tiers, with distances per agent."""
+    """Convert a batch, leaves (B, ...), to the layout of the solver, and compute distances."""
     free = pack_rows(~batch.holes)
     starts, goals = (
-        jnp.where(batch.agent_mask, cell_numbers(places), jnp.int16(ABSENT)).T
-        for places in (batch.starts, batch.goals)
+        jnp.where(batch.agent_mask, cell_numbers(positions), jnp.int16(ABSENT)).T
+        for positions in (batch.starts, batch.goals)
     )
     backend = planning.select_backend(widths.kernels, len(free), len(starts), horizon=0)
     if backend is None:
-        solo_distances = space_time.distances_alone(free, starts, goals)
+        solo_distances = space_time.compute_solo_distances(free, starts, goals)
     else:
-        solo_distances = planning.distances(free, starts, goals, backend)
+        solo_distances = planning.compute_solo_distances(free, starts, goals, backend)
     return PreparedBoards(free, starts, goals, solo_distances)
 
 
@@ -75,9 +78,9 @@ def plan_in_order(
 
     Args:
         free: words (R, B), cells that can be entered.
-        starts: int16 (K, B), cells; NOBODY for absent agents, which arrive at 0.
+        starts: int16 (K, B), cells; ABSENT for absent agents, which arrive at time 0.
         goals: int16 (K, B), cells, likewise.
-        latest: int16 (K, B), latest arrival to look for, at most T.
+        latest: int16 (K, B), latest arrival to search for, at most T.
         buffers: Memory for T steps.
         upwards: Preference of steps, see `trace_back`.
 
@@ -89,10 +92,10 @@ def plan_in_order(
     State = tuple[PrioritisedPlans, tuple[jax.Array, ...], SearchBuffers, jax.Array]
 
     def plan_agent(rank: jax.Array, state: State) -> State:
-        plans, used, buffers, failed = state
-        # A used edge is blocked in both directions; one shared set needs one write.
-        cells_shut, across, along = used
-        blocked = Blocked(cells_shut, across, across, along, along)
+        plans, occupied, buffers, failed = state
+        # An edge is blocked in both directions, so one set per axis is enough.
+        cells, horizontal, vertical = occupied
+        blocked = Blocked(cells, horizontal, horizontal, vertical, vertical)
         opaque_true = rank <= K
         start, goal = materialize(
             (cell_bitboard(starts[rank], rows), cell_bitboard(goals[rank], rows)), opaque_true
@@ -100,10 +103,10 @@ def plan_in_order(
         absent = goals[rank] == ABSENT
         last = jnp.where(failed | absent, jnp.int16(-1), latest[rank])
         reachable = space_time.reach_goal(
-            start, goal, (blocked,), waits=True, earliest=0, latest=last, layers=buffers.layers
+            start, goal, (blocked,), may_wait=True, earliest=0, latest=last, layers=buffers.layers
         )
-        traced, cells = space_time.trace_back(
-            goal, reachable, (blocked,), waits=True, buffer=buffers.cells, upwards=upwards
+        traced, path_buffer = space_time.trace_back(
+            goal, reachable, (blocked,), may_wait=True, buffer=buffers.cells, upwards=upwards
         )
         arrival = jnp.where(absent, jnp.int16(0), reachable.arrival)
         failed |= arrival == NEVER
@@ -115,16 +118,16 @@ def plan_in_order(
             plans.arrival.at[rank].set(arrival), plans.paths.at[rank].set(path)
         )
         new = space_time.block_paths(bits, rows, jnp.ones((1, B), bool))
-        used = (cells_shut | new.cells, across | new.right, along | new.down)
-        return plans, used, SearchBuffers(reachable.layers, cells), failed
+        occupied = (cells | new.cells, horizontal | new.right, vertical | new.down)
+        return plans, occupied, SearchBuffers(reachable.layers, path_buffer), failed
 
-    unplanned = PrioritisedPlans(
+    initial = PrioritisedPlans(
         arrival=jnp.zeros((K, B), jnp.int16), paths=jnp.full((K, T + 1, B), ABSENT, jnp.int16)
     )
     words = jnp.broadcast_to(free, (T + 1, *free.shape))
     holes = (~words, *(jnp.zeros_like(words),) * 2)
     plans, _, buffers, failed = jax.lax.fori_loop(
-        0, K, plan_agent, (unplanned, holes, buffers, jnp.zeros(B, bool))
+        0, K, plan_agent, (initial, holes, buffers, jnp.zeros(B, bool))
     )
     return plans._replace(arrival=jnp.where(failed, jnp.int16(NEVER), plans.arrival)), buffers
 
@@ -132,39 +135,37 @@ def plan_in_order(
 def prioritise(
     boards: PreparedBoards, active: jax.Array, horizon: int, widths: Widths
 ) -> BestPlans:
-    """Plan the connected boards in `active` in two agent orders; return the better plans."""
+    """Plan the active boards, which must be connected, in two agent orders; keep the best plans."""
     never = jnp.full(active.shape, NEVER, jnp.int16)
     no_paths = jnp.zeros((boards.starts.shape[0], horizon + 1, *active.shape), jnp.int16)
     blank = _Plan(never, never, no_paths)
     forward, backward = _plan_in_two_orders(
         boards, active, horizon, widths, blank, lambda _, plan: plan, _is_delay_free
     )
-    sooner = forward.makespan <= backward.makespan
-    cheaper = forward.sum_of_costs <= backward.sum_of_costs
+    is_shorter = forward.makespan <= backward.makespan
+    is_cheaper = forward.sum_of_costs <= backward.sum_of_costs
     return BestPlans(
         sum_of_costs=jnp.minimum(forward.sum_of_costs, backward.sum_of_costs),
         makespan=jnp.minimum(forward.makespan, backward.makespan),
-        paths=jnp.where(cheaper, forward.paths, backward.paths),
-        makespan_paths=jnp.where(sooner, forward.paths, backward.paths),
+        paths=jnp.where(is_cheaper, forward.paths, backward.paths),
+        makespan_paths=jnp.where(is_shorter, forward.paths, backward.paths),
     )
 
 
 def delay_free_plans(
     boards: PreparedBoards, active: jax.Array, horizon: int, widths: Widths
 ) -> tuple[jax.Array, jax.Array]:
-    """Find plans of connected boards in `active` in which every agent arrives as if alone.
-
-    Two agent orders are planned.
+    """Plan the active boards, which must be connected, such that no agent is delayed.
 
     Returns:
-        bool (B,), whether one of the orders gives such a plan, and the plans, int8 (B, T, K).
+        bool (B,), whether one of two agent orders gives such a plan, and plans, int8 (B, T, K).
     """
     B, K = active.shape[0], len(boards.starts)
-    blank = _DelayFreePlan(jnp.zeros(B, bool), Rows(jnp.zeros((B, horizon * K), jnp.int8)))
+    blank = _DelayFreePlan(jnp.zeros(B, bool), BatchMajor(jnp.zeros((B, horizon * K), jnp.int8)))
 
     def make_result(chunk: PreparedBoards, plan: _Plan) -> _DelayFreePlan:
         rows = space_time.batch_major_actions(space_time.path_actions(plan.paths))
-        return _DelayFreePlan(_is_delay_free(chunk, plan), Rows(rows.reshape(len(rows), -1)))
+        return _DelayFreePlan(_is_delay_free(chunk, plan), BatchMajor(rows.reshape(len(rows), -1)))
 
     forward, backward = _plan_in_two_orders(
         boards, active, horizon, widths, blank, make_result, lambda _, result: result.exists
@@ -176,7 +177,7 @@ def delay_free_plans(
 def delay_free_pairs(
     pairs: PreparedBoards, active: jax.Array, horizon: int, widths: Widths
 ) -> jax.Array:
-    """Return the active pairs that prioritised planning routes without any delay, bool (B,)."""
+    """Return the active pairs for which prioritised planning finds delay-free plans, bool (B,)."""
     false = jnp.zeros(active.shape, bool)
     forward, backward = _plan_in_two_orders(
         pairs, active, horizon, widths, false, _is_delay_free, lambda _, result: result
@@ -193,10 +194,10 @@ class _Plan(NamedTuple):
 
 
 class _DelayFreePlan(NamedTuple):
-    """Plan that is useful only if all agents arrive as if alone."""
+    """Plan that is only used if it delays no agent."""
 
-    exists: jax.Array  # bool (B,)
-    plan: Rows  # int8 (B, T * K)
+    exists: jax.Array  # bool (B,), the plan delays no agent
+    plan: BatchMajor  # int8 (B, T * K)
 
 
 def _is_delay_free(boards: PreparedBoards, plan: _Plan) -> jax.Array:
@@ -212,22 +213,24 @@ def _plan_in_two_orders(
     make_result: Callable[[PreparedBoards, _Plan], T],
     is_optimal: Callable[[PreparedBoards, T], jax.Array],
 ) -> tuple[T, T]:
-    """Apply `make_result` to the plan of each of two agent orders; inactive boards get `blank`."""
-    # CPUs plan the second order only for boards that are not `is_optimal` in the first.
+    """Plan the active boards in two agent orders.
+
+    Returns:
+        `make_result` of the plans in each order, and the `blank` results of inactive boards.
+        Without kernels, boards whose first plan `is_optimal` are inactive in the second order.
+    """
     # There are eight sets: two buffers, three blocked sets, and three temporaries.
-    sets = 8 * (horizon + 1) * boards.free.shape[0] * boards.free.dtype.itemsize
-    width = min(active.shape[0], widths.fitting(widths.planned_boards, sets))
+    bytes_each = 8 * (horizon + 1) * boards.free.shape[0] * boards.free.dtype.itemsize
+    width = min(active.shape[0], widths.fitting(widths.planned_boards, bytes_each))
     length = jnp.max(boards.solo_distances, axis=0)
     kernels = planning.select_backend(widths.kernels, len(boards.free), len(boards.starts), horizon)
     if kernels is not None:
 
         def plan_both(chunk: PreparedBoards, _: None) -> tuple[tuple[T, T], None]:
-            in_order = partial(planning.plan_in_order, horizon=horizon, backend=kernels)
-            forward = PrioritisedPlans(*in_order(*_planning_arguments(chunk, horizon)))
-            backward_plans = in_order(
-                *_planning_arguments(_reverse_agents(chunk), horizon), upwards=True
-            )
-            backward = PrioritisedPlans(*backward_plans)
+            plan = partial(planning.plan_in_order, horizon=horizon, backend=kernels)
+            forward = PrioritisedPlans(*plan(*_planning_arguments(chunk, horizon)))
+            arguments = _planning_arguments(_reverse_agents(chunk), horizon)
+            backward = PrioritisedPlans(*plan(*arguments, upwards=True))
             return (
                 make_result(chunk, _add_costs(forward)),
                 make_result(chunk, _add_costs(_reverse_agents(backward))),
@@ -235,7 +238,7 @@ def _plan_in_two_orders(
 
         return map_chunks(plan_both, boards, active, length, (blank, blank), width, None)[0]
 
-    def plan_all(
+    def plan_order(
         state: tuple[jax.Array, SearchBuffers], is_second: jax.Array
     ) -> tuple[tuple[jax.Array, SearchBuffers], T]:
         def plan(chunk: PreparedBoards, buffers: SearchBuffers) -> tuple[T, SearchBuffers]:
@@ -254,7 +257,7 @@ def _plan_in_two_orders(
 
     # Loop over the two orders so that planning is compiled once.
     buffers = space_time.search_buffers(horizon, boards.free.shape[0], width, levels=1)
-    _, by_order = jax.lax.scan(plan_all, (active, buffers), jnp.array([False, True]))
+    _, by_order = jax.lax.scan(plan_order, (active, buffers), jnp.array([False, True]))
     first, second = (jax.tree.map(lambda leaf, i=i: leaf[i], by_order) for i in (0, 1))
     return first, second
 
@@ -264,7 +267,7 @@ def _planning_arguments(
 ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
     """Return the first four arguments of `plan_in_order`."""
     connected = jnp.all(boards.solo_distances < NEVER, axis=0)
-    # The limit keeps one enclosed agent from delaying its whole chunk.
+    # Without the limit, one enclosed agent would delay its whole chunk.
     limit = jnp.max(jnp.where(connected, boards.solo_distances, 0), axis=0) + 16
     latest = jnp.where(connected, jnp.minimum(limit, horizon), -1).astype(jnp.int16)
     latest = jnp.broadcast_to(latest, boards.starts.shape)
@@ -272,10 +275,10 @@ def _planning_arguments(
 
 
 def _reverse_agents(arrays: AgentArrays) -> AgentArrays:
-    """Reverse the order of the agents, the first axis of all leaves except the free cells."""
+    """Reverse the order of the agents, which is the first axis of all leaves except `free`."""
     if isinstance(arrays, PreparedBoards):
-        free, *rest = arrays
-        return PreparedBoards(free, *(leaf[::-1] for leaf in rest))
+        free, *by_agent = arrays
+        return PreparedBoards(free, *(leaf[::-1] for leaf in by_agent))
     return PrioritisedPlans(*(leaf[::-1] for leaf in arrays))
 
 

@@ -1,4 +1,7 @@
-"""Earliest arrival of one agent among moving obstacles, for many boards at once."""
+"""Earliest arrival of one agent among moving obstacles, for many boards at once.
+
+Sets of cells are bitboards. A level is a search with its own blocked cells and moves.
+"""
 
 from functools import reduce
 from typing import NamedTuple
@@ -11,7 +14,7 @@ from jaxlake.board.dynamics import Action
 from jaxlake.solver import bitboard
 
 NEVER = 1 << 13
-"""Arrival time of an unreachable goal. It exceeds all times, and twice its value fits in int16."""
+"""Arrival time at an unreachable goal. It exceeds all times, and twice its value fits in int16."""
 
 ABSENT = -1
 """Cell of an absent agent."""
@@ -20,8 +23,8 @@ ABSENT = -1
 class Blocked(NamedTuple):
     """Cells and moves that an agent cannot use: words (T + 1, ..., R, B) each."""
 
-    cells: jax.Array  # at t
-    right: jax.Array  # moves, from t to t + 1, as in `MoveSets`
+    cells: jax.Array  # cells at time t
+    right: jax.Array  # moves from t to t + 1, as in `MoveSets`
     left: jax.Array
     down: jax.Array
     up: jax.Array
@@ -35,27 +38,28 @@ class Blocked(NamedTuple):
 
 
 class Reachable(NamedTuple):
-    """Reachable cells of one agent by time."""
+    """Reachable cells of one agent."""
 
-    layers: tuple[jax.Array, ...]  # words (T + 1, R, B) per level; undefined after all arrivals
+    layers: tuple[jax.Array, ...]  # words (T + 1, R, B) per level, cells by time; undefined after
+    #   all arrivals
     arrival: jax.Array  # int16 (B,), time from which the agent stays at its goal, or NEVER
 
 
 class TracedPath(NamedTuple):
     """One path per board."""
 
-    cells: jax.Array  # int16 (T + 1, B), at the goal from the arrival on
-    forced: jax.Array  # bool (T + 1, B), all earliest paths use this cell; with two levels only
+    cells: jax.Array  # int16 (T + 1, B), the goal from the arrival on
+    forced: jax.Array  # bool (T + 1, B), all earliest paths use this cell; only with two levels
 
 
 class PathBits(NamedTuple):
-    """Paths as words (..., T + 1, B): row and bit of each cell, and of each edge's lesser cell."""
+    """Rows and bits of paths, words (..., T + 1, B). Edges use those of the upper or left cell."""
 
-    row: jax.Array
-    bit: jax.Array
+    row: jax.Array  # row of the cell at t
+    bit: jax.Array  # bit of the cell at t
     edge_row: jax.Array  # row of the edge from t to t + 1
-    across: jax.Array  # bit of the edge, if it lies in a row
-    along: jax.Array  # bit of the edge, if it lies in a column
+    horizontal: jax.Array  # bit of the edge if it is horizontal, else 0
+    vertical: jax.Array  # bit of the edge if it is vertical, else 0
 
 
 class SearchBuffers(NamedTuple):
@@ -76,40 +80,44 @@ def _at_time(array: jax.Array, t: jax.Array) -> jax.Array:
 
 
 def _max_over_times(values: jax.Array) -> jax.Array:
-    """Return the largest of int16 (T + 1, B) for each board, (B,)."""
-    # XLA splits longer reductions in two on CPUs and does not vectorise the first part.
+    # On CPUs, XLA splits longer reductions in two and does not vectorise the first part.
     parts = [jnp.max(values[t : t + 32], axis=0) for t in range(0, len(values), 32)]
     return reduce(jnp.maximum, parts)
 
 
-def _lane_mask(where: jax.Array | bool, like: jax.Array) -> jax.Array:
-    """Return words (B,): all ones where bool (B,) is True."""
+def _lane_mask(condition: jax.Array | bool, like: jax.Array) -> jax.Array:
+    """Return words (B,) of the type of `like`: all ones where the condition holds, else 0."""
     ones = ~jnp.zeros(like.shape[-1], like.dtype)
-    return jnp.where(where, ones, jnp.zeros_like(ones))
+    return jnp.where(condition, ones, jnp.zeros_like(ones))
 
 
-def distances_alone(free: jax.Array, starts: jax.Array, goals: jax.Array) -> jax.Array:
-    """Return the number of steps that each agent needs alone, int16 (K, B).
+def compute_solo_distances(free: jax.Array, starts: jax.Array, goals: jax.Array) -> jax.Array:
+    """Return the distance of each agent to its goal without the other agents.
 
-    Boards are words (R, B); starts and goals are int16 (K, B) cells. The result is NEVER without a
-    path and 0 for absent agents.
+    Args:
+        free: words (R, B), cells that can be entered.
+        starts: int16 (K, B), cells; ABSENT for absent agents.
+        goals: int16 (K, B), cells, likewise.
+
+    Returns:
+        int16 (K, B). NEVER without a path, and 0 for absent agents.
     """
     R = free.shape[0]
     State = tuple[jax.Array, jax.Array, jax.Array, jax.Array]
 
-    def spread(state: State) -> State:
+    def advance(state: State) -> State:
         t, boards, steps, _ = state
-        at_goal = bitboard.any_cell(boards & ends)
+        at_goal = bitboard.is_nonempty(boards & goal_boards)
         steps = jnp.where(at_goal, jnp.minimum(steps, t), steps)
         wider = boards | (bitboard.dilate(boards) & free)
-        return t + 1, wider, steps, jnp.any(bitboard.any_cell(wider ^ boards) & (steps == NEVER))
+        return t + 1, wider, steps, jnp.any(bitboard.is_nonempty(wider ^ boards) & (steps == NEVER))
 
-    boards, ends = (
-        jnp.stack([bitboard.cell_bitboard(cell, R) for cell in side]) for side in (starts, goals)
+    boards, goal_boards = (
+        jnp.stack([bitboard.cell_bitboard(cell, R) for cell in cells]) for cells in (starts, goals)
     )
     steps = jnp.where(starts == ABSENT, jnp.int16(0), jnp.int16(NEVER))
     state = (jnp.int16(0), boards, steps, jnp.bool_(True))
-    return jax.lax.while_loop(lambda state: state[3], spread, state)[2]
+    return jax.lax.while_loop(lambda state: state[3], advance, state)[2]
 
 
 class _Forward(NamedTuple):
@@ -124,23 +132,22 @@ def reach_goal(
     goal: jax.Array,
     blocked: tuple[Blocked, ...],
     *,
-    waits: jax.Array | bool,
+    may_wait: jax.Array | bool,
     earliest: jax.Array | int,
     latest: jax.Array,
     layers: tuple[jax.Array, ...],
     patient: jax.Array | None = None,
 ) -> Reachable:
-    """Search forward until every agent stays at its goal or cannot reach it.
+    """Search forward until every agent can stay at its goal or cannot reach it.
 
-    Levels are searches with different blocked cells and moves; blocked cells include holes. The
-    first level determines the arrival. `patient` agents use the arrival of the second level if it
-    has one.
+    The first level determines the arrival. `patient` agents use the arrival of the second level if
+    it has one.
 
     Args:
-        start: words (R, B) with one cell each.
-        goal: words (R, B) with one cell each.
-        blocked: One or two levels.
-        waits: bool (B,), whether the agent may wait before it has arrived.
+        start: words (R, B), one cell each.
+        goal: words (R, B), one cell each.
+        blocked: Blocked cells, including holes, and moves of one or two levels.
+        may_wait: bool (B,), whether the agent may wait before it has arrived.
         earliest: int16 (B,), earliest arrival.
         latest: int16 (B,), latest arrival, at most T; negative for idle lanes.
         layers: Buffers for the layers of the result.
@@ -148,35 +155,37 @@ def reach_goal(
     """
     times, _, B = layers[0].shape
     never = jnp.int16(NEVER)
-    may_stay = _lane_mask(waits, start)
-    after = np.arange(1, times + 1, dtype=np.int16)[:, None]
+    wait_mask = _lane_mask(may_wait, start)
+    next_time = np.arange(1, times + 1, dtype=np.int16)[:, None]
 
-    def earliest_stay(shut: Blocked) -> jax.Array:
-        """Return the earliest allowed arrival: after the last time at which the goal is blocked."""
-        shut_goal = bitboard.any_cell(shut.cells & goal)
-        return jnp.maximum(_max_over_times(jnp.where(shut_goal, after, jnp.int16(0))), earliest)
+    def earliest_arrival(level: Blocked) -> jax.Array:
+        """Return the time after the last one at which the goal is blocked, at least `earliest`."""
+        is_blocked = bitboard.is_nonempty(level.cells & goal)
+        first = _max_over_times(jnp.where(is_blocked, next_time, jnp.int16(0)))
+        return jnp.maximum(first, earliest)
 
     levels = blocked[: 1 if patient is None else 2]
-    first = [earliest_stay(shut) for shut in levels]
+    earliest_by_level = [earliest_arrival(level) for level in levels]
 
-    def arrive(
-        now: jax.Array, boards: tuple[jax.Array, ...], arrivals: tuple[jax.Array, ...]
+    def update_arrivals(
+        t: jax.Array, boards: tuple[jax.Array, ...], arrivals: tuple[jax.Array, ...]
     ) -> tuple[jax.Array, ...]:
-        new = []
-        for board, arrival, least in zip(boards, arrivals, first, strict=False):
-            at_goal = bitboard.any_cell(board & goal) & (now >= least) & (now <= latest)
-            new.append(jnp.where(at_goal, jnp.minimum(arrival, now), arrival))
-        return tuple(new)
+        updated = []
+        for board, arrival, first in zip(boards, arrivals, earliest_by_level, strict=False):
+            at_goal = bitboard.is_nonempty(board & goal) & (t >= first) & (t <= latest)
+            updated.append(jnp.where(at_goal, jnp.minimum(arrival, t), arrival))
+        return tuple(updated)
 
     def advance(state: _Forward) -> _Forward:
         t = state.time
         boards, layers = [], []
-        for board, layer, shut in zip(state.boards, state.layers, blocked, strict=True):
+        for board, layer, level in zip(state.boards, state.layers, blocked, strict=True):
             layers.append(jax.lax.dynamic_update_index_in_dim(layer, board, t, 0))
-            wider = (board & may_stay) | bitboard.dilate(board, shut.moves(t), t >= 0)
-            boards.append(wider & ~_at_time(shut.cells, t + 1))
-        now, reached = (t + 1).astype(jnp.int16), tuple(boards)
-        return _Forward(t + 1, reached, arrive(now, reached, state.arrivals), tuple(layers))
+            wider = (board & wait_mask) | bitboard.dilate(board, level.moves(t), t >= 0)
+            boards.append(wider & ~_at_time(level.cells, t + 1))
+        next_t, reached = (t + 1).astype(jnp.int16), tuple(boards)
+        arrivals = update_arrivals(next_t, reached, state.arrivals)
+        return _Forward(t + 1, reached, arrivals, tuple(layers))
 
     def is_unfinished(state: _Forward) -> jax.Array:
         waiting = state.arrivals[0] == never
@@ -184,8 +193,8 @@ def reach_goal(
             waiting |= patient & (state.arrivals[1] == never)
         return jnp.any((state.time.astype(jnp.int16) < latest) & waiting)
 
-    boards = tuple(start & ~shut.cells[0] for shut in blocked)
-    arrivals = arrive(jnp.int16(0), boards, (jnp.full(B, never),) * len(levels))
+    boards = tuple(start & ~level.cells[0] for level in blocked)
+    arrivals = update_arrivals(jnp.int16(0), boards, (jnp.full(B, never),) * len(levels))
     state = _Forward(jnp.int32(0), boards, arrivals, layers)
     state = jax.lax.while_loop(is_unfinished, advance, state)
     arrival = state.arrivals[0]
@@ -206,15 +215,22 @@ def trace_back(
     reachable: Reachable,
     blocked: tuple[Blocked, ...],
     *,
-    waits: jax.Array | bool,
+    may_wait: jax.Array | bool,
     buffer: jax.Array,
     upwards: jax.Array | bool = False,
 ) -> tuple[TracedPath, jax.Array]:
     """Trace an earliest path back from the goal through the layers.
 
-    With two levels, the path prefers predecessors whose path avoids the obstacles of the second
-    level, then steps that avoid them. Ties prefer moves to waits, and steps from above to steps
-    from below (reversed with `upwards`). Without an arrival the path stays at the goal.
+    Ties prefer moves to waits, and steps from above to steps from below. With two levels, the path
+    prefers cells that the second level also reaches, then steps that its obstacles do not block.
+
+    Args:
+        goal: words (R, B), one cell each.
+        reachable: Result of `reach_goal`. Without an arrival, the path stays at the goal.
+        blocked: The levels of `reachable`.
+        may_wait: bool (B,), whether the agent may wait before it has arrived.
+        buffer: Memory, words (T + 1, R, B).
+        upwards: bool (), prefer steps from below to steps from above.
 
     Returns:
         The path, and the buffer, words (T + 1, R, B), for the next call.
@@ -222,9 +238,9 @@ def trace_back(
     times, R, B = reachable.layers[0].shape
     arrival = jnp.where(reachable.arrival == NEVER, jnp.int16(0), reachable.arrival)
     last = jnp.max(arrival).astype(jnp.int32)
-    may_stay = _lane_mask(waits, goal)
-    number = np.arange(R, dtype=goal.dtype)[:, None]
-    rank = jnp.where(upwards, number[::-1], number)
+    wait_mask = _lane_mask(may_wait, goal)
+    row_index = np.arange(R, dtype=goal.dtype)[:, None]
+    rank = jnp.where(upwards, row_index[::-1], row_index)
     no_row = np.asarray(R, goal.dtype)
     barrier = jax.lax.optimization_barrier
 
@@ -233,69 +249,71 @@ def trace_back(
         cell, layer = state.cell, _at_time(reachable.layers[0], t)
         origins = blocked[0].moves(t).reversed()
         walking = _lane_mask(t.astype(jnp.int16) < arrival, goal)
-        # From most to least preferred: predecessor sets, and whether waiting is equally good.
-        moves, waiting = [bitboard.dilate(cell, origins) & layer], [_lane_mask(True, goal)]
+        # Sets of predecessors in order of preference, and whether a wait is as good as these moves.
+        moves, may_stay = [bitboard.dilate(cell, origins) & layer], [_lane_mask(True, goal)]
         if len(blocked) > 1:
-            # `polite`: the step avoids the second level; `clean`: all earlier steps avoid it.
-            room = layer & ~_at_time(blocked[1].cells, t)
-            polite = bitboard.dilate(cell, blocked[1].moves(t).reversed()) & room
-            still = cell & may_stay & room
-            clean = _at_time(reachable.layers[1], t)
-            moves = [polite & clean, polite, *moves]
-            waiting = [
-                *(_lane_mask(bitboard.any_cell(stay), goal) for stay in (still & clean, still)),
-                *waiting,
+            unblocked = layer & ~_at_time(blocked[1].cells, t)
+            moved = bitboard.dilate(cell, blocked[1].moves(t).reversed()) & unblocked
+            waited = cell & wait_mask & unblocked
+            second_layer = _at_time(reachable.layers[1], t)
+            moves = [moved & second_layer, moved, *moves]
+            may_stay = [
+                *(
+                    _lane_mask(bitboard.is_nonempty(x), goal)
+                    for x in (waited & second_layer, waited)
+                ),
+                *may_stay,
             ]
         moves = barrier(moves)
         rows = [jnp.min(jnp.where(move != 0, rank, no_row), axis=0) for move in moves]
         rows = barrier(rows)
-        # Start with the least preferred choice, so that better ones replace it. `move & -move` is
-        # the lowest bit of a row: the leftmost of its cells.
+        # Preferred choices come last and replace the others. `move & -move` is the leftmost cell.
         predecessor = cell
-        for move, row, still in reversed(list(zip(moves, rows, waiting, strict=True))):
+        for move, row, stay in reversed(list(zip(moves, rows, may_stay, strict=True))):
             step = jnp.where(rank == row, move & -move, 0)
-            predecessor = jnp.where(row != no_row, step, (cell & still) | (predecessor & ~still))
+            predecessor = jnp.where(row != no_row, step, (cell & stay) | (predecessor & ~stay))
         cell = barrier((predecessor & walking) | (cell & ~walking))
         cells = jax.lax.dynamic_update_index_in_dim(state.cells, cell, t, 0)
         if len(blocked) == 1:
             return state._replace(cell=cell, cells=cells)
-        before = (bitboard.dilate(state.sets, origins, t >= 0) | (state.sets & may_stay)) & layer
-        sets = barrier((before & walking) | (state.sets & ~walking))
-        is_forced = ~bitboard.any_cell(sets & ~cell)
+        previous = bitboard.dilate(state.sets, origins, t >= 0) | (state.sets & wait_mask)
+        previous &= layer
+        sets = barrier((previous & walking) | (state.sets & ~walking))
+        is_forced = ~bitboard.is_nonempty(sets & ~cell)
         forced = jax.lax.dynamic_update_index_in_dim(state.forced, is_forced, t, 0)
         return _Backward(cell, sets, cells, forced)
 
     initial = _Backward(goal, goal, buffer, jnp.ones((times, B), bool))
     final = jax.lax.fori_loop(0, last, step_back, initial)
     at_goal = np.arange(times, dtype=np.int16)[:, None] >= arrival
-    path = jnp.where(at_goal, bitboard.only_cell(goal), bitboard.only_cell(final.cells))
+    path = jnp.where(at_goal, bitboard.find_only_cell(goal), bitboard.find_only_cell(final.cells))
     return TracedPath(path, final.forced), final.cells
 
 
 def path_bits(cells: jax.Array, rows: int) -> PathBits:
-    """Split paths, int16 (..., T + 1, B) cells, into rows and bits; NOBODY has no bit."""
+    """Return the rows and bits of paths of cells, int16 (..., T + 1, B). ABSENT has no bit."""
     row, bit = bitboard.row_and_bit(cells, rows)
     next_row, next_bit = (
         jnp.concatenate([words[..., 1:, :], words[..., -1:, :]], axis=-2) for words in (row, bit)
     )
     zero = jnp.zeros((), bit.dtype)
-    beside, below = (row == next_row) & (bit != next_bit), row != next_row
+    is_horizontal, is_vertical = (row == next_row) & (bit != next_bit), row != next_row
     return PathBits(
         row=row,
         bit=bit,
         edge_row=jnp.minimum(row, next_row),
-        across=jnp.where(beside, jnp.minimum(bit, next_bit), zero),
-        along=jnp.where(below, bit, zero),
+        horizontal=jnp.where(is_horizontal, jnp.minimum(bit, next_bit), zero),
+        vertical=jnp.where(is_vertical, bit, zero),
     )
 
 
 def block_paths(paths: PathBits, rows: int, include: jax.Array) -> Blocked:
-    """Return the cells and moves that agents in `include`, bool (K, B), block for others."""
-    cells = bitboard.union_of_cells(paths.row, paths.bit, rows, include)
-    across = bitboard.union_of_cells(paths.edge_row, paths.across, rows, include)
-    along = bitboard.union_of_cells(paths.edge_row, paths.along, rows, include)
-    # An agent that moves along an edge blocks both directions: the opposite move would be a swap.
-    return Blocked(cells, across, across, along, along)
+    """Return the cells and moves that the agents in `include`, bool (K, B), block for others."""
+    cells = bitboard.unite_cells(paths.row, paths.bit, rows, include)
+    horizontal = bitboard.unite_cells(paths.edge_row, paths.horizontal, rows, include)
+    vertical = bitboard.unite_cells(paths.edge_row, paths.vertical, rows, include)
+    # A used edge is blocked in both directions, because the opposite move would be a swap.
+    return Blocked(cells, horizontal, horizontal, vertical, vertical)
 
 
 def path_actions(path: jax.Array) -> jax.Array:
@@ -308,7 +326,7 @@ def path_actions(path: jax.Array) -> jax.Array:
 
 
 def batch_major_actions(actions: jax.Array) -> jax.Array:
-    """Transpose actions int8 (K, T, B) to (B, T, K); CPUs move four actions as one word."""
+    """Transpose actions int8 (K, T, B) to (B, T, K). CPUs move four actions as one word."""
     K, T, B = actions.shape
 
     def by_fours(actions: jax.Array) -> jax.Array:
@@ -325,20 +343,20 @@ def batch_major_actions(actions: jax.Array) -> jax.Array:
 
 
 def path_arrivals(paths: jax.Array) -> jax.Array:
-    """Return when each agent on paths, int16 (..., T + 1, B) cells, reaches its last cell."""
+    """Return the time from which each agent stays at its last cell, for paths (..., T + 1, B)."""
     moving = paths[..., 1:, :] != paths[..., :-1, :]
     after = np.arange(1, paths.shape[-2], dtype=np.int16)[:, None]
     return jnp.max(jnp.where(moving, after, jnp.int16(0)), axis=-2)
 
 
 def path_makespan(paths: jax.Array) -> jax.Array:
-    """Return when the last agent on paths, int16 (K, T + 1, B) cells, reaches its last cell."""
-    # XLA would merge two reductions into one, which is 30x slower on CPUs.
+    """Return the time from which all agents stay at their last cells, for paths (K, T + 1, B)."""
+    # On CPUs, a nested reduction would be 30x slower, because XLA merges both into one.
     return reduce(jnp.maximum, list(path_arrivals(paths)))
 
 
 def has_waits(paths: jax.Array) -> jax.Array:
-    """Return whether any agent waits before its last arrival, for paths int16 (K, T + 1, B)."""
-    still = paths[:, 1:] == paths[:, :-1]
-    early = np.arange(paths.shape[1] - 1)[:, None] < path_arrivals(paths)[:, None]
-    return jnp.any(still & early, axis=(0, 1))
+    """Return whether any agent waits before its last arrival, for paths (K, T + 1, B)."""
+    is_wait = paths[:, 1:] == paths[:, :-1]
+    is_early = np.arange(paths.shape[1] - 1)[:, None] < path_arrivals(paths)[:, None]
+    return jnp.any(is_wait & is_early, axis=(0, 1))

@@ -37,8 +37,10 @@ def select_backend(backend: Kernels | None, rows: int, agents: int, horizon: int
     return backend if backend and rows <= _MAX_ROWS and fits(backend, words) else None
 
 
-def distances(free: jax.Array, starts: jax.Array, goals: jax.Array, backend: Kernels) -> jax.Array:
-    """Return the result of `space_time.distances_alone`, computed in one launch."""
+def compute_solo_distances(
+    free: jax.Array, starts: jax.Array, goals: jax.Array, backend: Kernels
+) -> jax.Array:
+    """Return the result of `space_time.compute_solo_distances`, computed in one launch."""
     kernel = partial(_distances, agents=len(starts))
     inputs = [free.astype(jnp.uint32), starts.astype(jnp.int32), goals.astype(jnp.int32)]
     (steps,) = launch(kernel, backend, inputs, [((len(starts),), jnp.int32)], [])

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxlake.board.instance import Instance
-from jaxlake.solver.chunks import Rows, Widths, map_chunks
+from jaxlake.solver.chunks import BatchMajor, Widths, map_chunks
 from jaxlake.solver.kernels import joint
 from jaxlake.solver.kernels.pair_lanes import max_pairs, select_backend
 from jaxlake.solver.pairs import joint_search
@@ -29,8 +29,8 @@ class _TwoAgentResults(NamedTuple):
 
     optima: JointOptima
     length: jax.Array
-    plan: Rows  # int8 (B, horizon * 2), by time and agent
-    makespan_plan: Rows  # likewise
+    plan: BatchMajor  # int8 (B, horizon * 2), by time and agent
+    makespan_plan: BatchMajor  # likewise
     undecided: jax.Array  # bool (B,), an optimal plan without waits may exist but is not known
 
 
@@ -80,7 +80,7 @@ def solve_two(
         return joint.search_pairs(boards, running, horizon, board, backend, waitless_cost), None
 
     false, zero, far = jnp.zeros(B, bool), jnp.zeros(B, jnp.int32), jnp.full(B, FAR, jnp.int32)
-    no_plan = Rows(jnp.zeros((B, horizon * 2), jnp.int8))
+    no_plan = BatchMajor(jnp.zeros((B, horizon * 2), jnp.int8))
     blank = _TwoAgentResults(JointOptima(far, far, false, zero), far, no_plan, no_plan, false)
     shortest = jnp.max(lanes.solo_distances, axis=0)
 
@@ -120,7 +120,7 @@ def solve_two(
     unproved = jnp.where(unsolvable, Status.UNSOLVABLE, Status.UNKNOWN)
     status = jnp.where(optimal, Status.OPTIMAL, unproved)
 
-    def where_optimal(plan: Rows) -> jax.Array:
+    def where_optimal(plan: BatchMajor) -> jax.Array:
         values = jnp.where(optimal[:, None], plan.values, jnp.int8(-1))
         return values.reshape(B, horizon, 2)
 
@@ -141,7 +141,7 @@ def _merge_plans(
     """Merge the plans of a search. A plan without waits replaces the known plan."""
     optima = plans.optima
     plan, makespan_plan = (
-        Rows(batch_major_actions(actions.swapaxes(0, 1)).reshape(len(active), -1))
+        BatchMajor(batch_major_actions(actions.swapaxes(0, 1)).reshape(len(active), -1))
         for actions in (plans.plan, plans.makespan_plan)
     )
     false = jnp.zeros_like(optima.stuck)
@@ -151,7 +151,7 @@ def _merge_plans(
     waitless_results = results._replace(
         optima=results.optima._replace(expansions=expansions),
         length=jnp.where(waitless, plans.length, results.length),
-        plan=Rows(jnp.where(waitless[:, None], plan.values, results.plan.values)),
+        plan=BatchMajor(jnp.where(waitless[:, None], plan.values, results.plan.values)),
         undecided=results.undecided & ~waitless,
     )
     return jax.tree.map(lambda x, y: jnp.where(may_wait, x, y), first_results, waitless_results)

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxlake.solver import space_time
-from jaxlake.solver.bitboard import PITCH, ROW_SHIFT, cell_bitboard, row_and_bit, union_of_cells
+from jaxlake.solver.bitboard import PITCH, ROW_SHIFT, cell_bitboard, row_and_bit, unite_cells
 from jaxlake.solver.materialize import materialize
 from jaxlake.solver.space_time import ABSENT, Blocked, PathBits, SearchBuffers
 from jaxlake.solver.trees.conflicts import ARRIVAL, FORCED, SWAP, TARGET, VERTEX, PathConflict
@@ -211,14 +211,14 @@ def replan_agent(
         start,
         goal,
         blocked,
-        waits=task.waits,
+        may_wait=task.waits,
         earliest=take_agent(node.earliest, agent),
         latest=latest,
         layers=buffers.layers,
         patient=~task.total,
     )
     path, layers = space_time.trace_back(
-        goal, reachable, blocked, waits=task.waits, buffer=buffers.cells
+        goal, reachable, blocked, may_wait=task.waits, buffer=buffers.cells
     )
     forced = jnp.where(path.forced, jnp.int16(FORCED), jnp.int16(0))
     return path.cells | forced, reachable.arrival, SearchBuffers(reachable.layers, layers)
@@ -240,7 +240,7 @@ def _forbidden_to(
         resting = (number == bits.row[k, -1]) & (node.latest[k] <= t) & ~is_agent[k]
         cells |= jnp.where(resting, bits.bit[k, -1], zero)
     # Others avoid cells where an agent must be, and the agent itself avoids all other cells.
-    cells |= union_of_cells(node.fixed[0], node.fixed[1], R, ~is_agent)
+    cells |= unite_cells(node.fixed[0], node.fixed[1], R, ~is_agent)
     row, bit = take_agent(node.fixed[0], agent)[:, None], take_agent(node.fixed[1], agent)[:, None]
     cells |= jnp.where(bit == 0, zero, ~jnp.where(number == row, bit, zero))
     return Blocked(cells, *moves)

@@ -51,7 +51,7 @@ def test_planning_kernels_equal_loops(upwards):
     widths = Widths(1, 1, 1, 1)
     boards = certificates.prepare_boards(_make_boards(1, 600, 4, 3), widths)
     free, starts, goals, solo_distances = boards
-    assert (planning.distances(free, starts, goals, BACKEND) == solo_distances).all()
+    assert (planning.compute_solo_distances(free, starts, goals, BACKEND) == solo_distances).all()
     connected = jnp.all(solo_distances < space_time.NEVER, axis=0)
     latest = jnp.where(connected, jnp.int16(HORIZON), jnp.int16(-1))
     latest = jnp.broadcast_to(latest, starts.shape)
