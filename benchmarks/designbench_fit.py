@@ -22,10 +22,10 @@ import numpy as np
 from scipy.optimize import least_squares
 from scipy.stats import spearmanr
 
-from engineer.bench.learners import Learners, Prior, trained_skill
+from engineer.bench.learners import Learners, Prior, train_skill
 from engineer.bench.play import EngineerFactory, play
+from engineer.engineers.baselines import FixedEngineer, random_configuration
 from engineer.engineers.catalogue import scripted_engineer
-from engineer.engineers.plans import FixedEngineer, random_configuration
 from engineer.lake import Bounds, LakeConfiguration, lake_domain
 from engineer.synthetic.learner import configuration_arrays
 from jaxlake.command_line.json_lines import open_output
@@ -208,7 +208,7 @@ def make_learners(runs: Sequence[Run], fit: Fit | np.ndarray, seeds: int = 1) ->
     return Learners(
         skill=start + np.sum(cost * validation, axis=-1),
         cost=cost,
-        kinds=kinds / kinds.sum(axis=-1, keepdims=True),
+        failure_shares=kinds / kinds.sum(axis=-1, keepdims=True),
         speed=np.full(count, speed),
         forgetting=np.full(count, forgetting),
         transfer=np.full(count, transfer),
@@ -217,10 +217,11 @@ def make_learners(runs: Sequence[Run], fit: Fit | np.ndarray, seeds: int = 1) ->
         shares=np.repeat([run.shares[0] for run in runs], seeds, axis=0),
         levels=np.repeat([run.levels[0] for run in runs], seeds, axis=0),
         drift=drift,
-        validated=math.sqrt(prior.repetition) * rng.normal(size=(count, 1, *kinds.shape[1:]))
+        validation_normals=math.sqrt(prior.repetition)
+        * rng.normal(size=(count, 1, *kinds.shape[1:]))
         + math.sqrt(1.0 - prior.repetition)
         * rng.normal(size=(count, stages + 1, *kinds.shape[1:])),
-        trained=rng.normal(size=(count, stages, *kinds.shape[1:])),
+        training_normals=rng.normal(size=(count, stages, *kinds.shape[1:])),
         uniformity=rng.uniform(*prior.uniformity, (count, stages, groups)),
         count=np.full(count, BOARDS),
         rollouts=np.full(count, 256),
@@ -240,7 +241,7 @@ def fit_learner(runs: Sequence[Run]) -> Fit:
     def residuals(parameters: np.ndarray) -> np.ndarray:
         learners = make_learners(runs, parameters)
         predicted = [
-            trained_skill(learners, skills[:, s], shares[:, s], levels[:, s], 0.0) - skills[:, s]
+            train_skill(learners, skills[:, s], shares[:, s], levels[:, s], 0.0) - skills[:, s]
             for s in range(changes.shape[1])
         ]
         return changes - np.stack(predicted, axis=1)

@@ -12,6 +12,7 @@ The package works for any environment; only `engineer.lake` is specific to the l
 from engineer.context.build import BLOCKS, BlockName, Context, build_context
 from engineer.context.token_limit import CUTS
 from engineer.context.view import ContextStyle, StageView
+from engineer.costs import Costs
 from engineer.design import Attempt, DesignRecord, DesignSettings, run_design
 from engineer.domain import Domain, InfeasibleError, Slices, Term
 from engineer.engineers.adaptive import LearnabilityEngineer
@@ -44,7 +45,6 @@ from engineer.space import (
     answer_schema,
     answer_text,
 )
-from engineer.spent import Spent
 
 __all__ = ["Configuration", "Domain", "InfeasibleError", "KnobConfiguration", "KnobSpace"]
 __all__ += ["Slices", "Term"]
@@ -60,4 +60,4 @@ __all__ += ["SimulatedEngineer", "scripted_engineer"]
 __all__ += ["answer_schema", "answer_text"]
 __all__ += ["Change", "GateSettings", "Guard", "Repair", "Review", "review_answer"]
 __all__ += ["AtlasCell", "DesignAtlas", "atlas_grid"]
-__all__ += ["Attempt", "DesignRecord", "DesignSettings", "Spent", "run_design"]
+__all__ += ["Attempt", "Costs", "DesignRecord", "DesignSettings", "run_design"]

@@ -18,11 +18,11 @@ from engineer.context.build import (
 )
 from engineer.context.token_limit import CountTokens, estimate_tokens
 from engineer.context.view import StageView
+from engineer.costs import Costs, Count, Seconds
 from engineer.engineers.base import ControlEngineer, Engineer, EngineerError, Proposal, Task
 from engineer.quoting import escape_surrogates
 from engineer.review import Change, Guard, Repair, Review, review_answer
 from engineer.space import Configuration, FrozenModel
-from engineer.spent import Count, Seconds, Spent
 from jaxlake.errors import UserError
 
 C = TypeVar("C", bound=Configuration)
@@ -73,11 +73,11 @@ class DesignRecord(FrozenModel, Generic[C]):
     diff: tuple[Change, ...]
     repairs: tuple[Repair, ...]
     reason: str
-    spent: Spent
+    spent: Costs
     attempts: tuple[Attempt, ...] = Field(default=(), exclude=True)
 
     @field_serializer("spent")
-    def _serialize_spent(self, spent: Spent) -> dict[str, int]:
+    def _serialize_spent(self, spent: Costs) -> dict[str, int]:
         return spent.model_dump(exclude={"seconds"})
 
     @property
@@ -140,7 +140,7 @@ def run_design(
             stage=view.evidence.stage,
             engineer=engineer.name,
             attempts=tuple(attempts),
-            spent=Spent(engineer_tokens=tokens, seconds=time.perf_counter() - start),
+            spent=Costs(engineer_tokens=tokens, seconds=time.perf_counter() - start),
             **outcome,
         )
 

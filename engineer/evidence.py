@@ -128,7 +128,7 @@ class StageHistory(FrozenModel):
     summary: str = ""  # the engineer's notes after the stage
 
     @classmethod
-    def between(
+    def from_evidence(
         cls,
         before: StageEvidence,
         after: StageEvidence,

@@ -1,4 +1,4 @@
-"""Use the engineer in another trainer: counts of answers in, a reviewed configuration out.
+"""Use the engineer in another trainer, which passes counts and gets a configuration.
 
     domain = knob_domain(("sums", "products"), {"digits": "digits of each number, 1 to 11"})
     designer = Designer(domain, LearnabilityEngineer())
@@ -220,7 +220,7 @@ class Designer:
         counts_by_stage = [no_answers, *(stage.counts for stage in stages)]
         evidence = [_make_evidence(stage, counts) for stage, counts in enumerate(counts_by_stage)]
         history = tuple(
-            StageHistory.between(before, after, make(stage.configuration), stage.decision)
+            StageHistory.from_evidence(before, after, make(stage.configuration), stage.decision)
             for before, after, stage in zip(evidence, evidence[1:-1], stages, strict=False)
         )
         return StageView(

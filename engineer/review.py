@@ -34,9 +34,9 @@ from jaxlake.language.thinking import split_thinking
 
 RepairName = Literal["clamp", "normalise", "minimum_share", "round", "bounded_step", "feasibility"]
 
-_MAX_HEIGHT = 4
-"""Maximum nesting of objects. Valid answers have two levels; a higher limit gives better reasons
-for rejections."""
+_MAX_NESTING = 4
+"""Maximum nesting of objects. Valid answers have two levels; with a higher limit, the reason of a
+rejection can name what is wrong with deeper objects."""
 _MAX_PROBLEMS = 3
 """Maximum number of problems in the reason for a rejection."""
 _TOLERANCE = 1e-9
@@ -214,18 +214,18 @@ def _find_objects(text: str) -> Iterator[str]:
     """Yield balanced `{...}` of limited nesting, ordered by their ends.
 
     Quotation marks are ignored: prose may contain any number of them, and no string of a
-    configuration contains braces. Each character is part of at most `_MAX_HEIGHT` objects.
+    configuration contains braces. Each character is part of at most `_MAX_NESTING` objects.
     """
-    open_objects: list[list[int]] = []  # pairs of the start and the largest height inside
+    open_objects: list[list[int]] = []  # pairs of the start and the nesting depth inside
     for brace in _BRACES.finditer(text):
         if brace.group() == "{":
             open_objects.append([brace.start(), 0])
         elif open_objects:
-            start, inside = open_objects.pop()
-            height = inside + 1
+            start, inner_depth = open_objects.pop()
+            depth = inner_depth + 1
             if open_objects:
-                open_objects[-1][1] = max(open_objects[-1][1], height)
-            if height <= _MAX_HEIGHT:
+                open_objects[-1][1] = max(open_objects[-1][1], depth)
+            if depth <= _MAX_NESTING:
                 yield text[start : brace.end()]
 
 
@@ -247,9 +247,9 @@ def _read_members(members: _Members, current: Configuration, space: KnobSpace) -
             continue
         values[group], edits[group] = _read_group(group, fields[group], space, problems)
     if problems:
-        more = len(problems) - _MAX_PROBLEMS
-        tail = f" (and {more} more)" if more > 0 else ""
-        raise _RejectedError("; ".join(problems[:_MAX_PROBLEMS]) + tail)
+        omitted = len(problems) - _MAX_PROBLEMS
+        note = f" (and {omitted} more)" if omitted > 0 else ""
+        raise _RejectedError("; ".join(problems[:_MAX_PROBLEMS]) + note)
     edited = apply_edits(edits, current, space)
     return {group: edited[group] | values[group] for group in space.groups}
 
@@ -267,19 +267,19 @@ def _read_group(
     numbers: dict[str, float] = {}
     edits = dict.fromkeys(space.knobs, 0)
     for knob in space.knobs:
-        number = fields.get(knob)
+        entry = fields.get(knob)
         if knob not in fields:
             problems.append(f"{group}.{knob} is missing")
-        elif isinstance(number, str) and number in JSON_EDITS:
-            edits[knob] = JSON_EDITS[number]
-        elif not isinstance(number, float):
+        elif isinstance(entry, str) and entry in JSON_EDITS:
+            edits[knob] = JSON_EDITS[entry]
+        elif not isinstance(entry, float):
             allowed = ", ".join(map(json.dumps, KNOB_EDITS))
-            given = _describe_value(number)
-            problems.append(f"{group}.{knob} must be a number, {allowed}, got {given}")
-        elif not math.isfinite(number):
-            problems.append(f"{group}.{knob} must be a finite number, got {number}")
+            text = _describe_value(entry)
+            problems.append(f"{group}.{knob} must be a number, {allowed}, got {text}")
+        elif not math.isfinite(entry):
+            problems.append(f"{group}.{knob} must be a finite number, got {entry}")
         else:
-            numbers[knob] = number
+            numbers[knob] = entry
     return numbers, edits
 
 
@@ -330,11 +330,12 @@ def _bound_steps(draft: _Draft, current: Configuration, max_step: float) -> None
     max_steps = max(1, math.floor(max_step * space.units + _TOLERANCE))
     for group, knob in product(space.groups, space.difficulty_knobs):
         if group in before:
-            position = space.to_units(before[group][knob])
+            current_units = space.to_units(before[group][knob])
             # A knob above its maximum may fall to the maximum in one stage.
-            low = min(position - max_steps, space.to_units(space.maximum(knob)))
-            steps = min(max(space.to_units(draft.values[group][knob]), low), position + max_steps)
-            draft.repair("bounded_step", group, knob, space.from_units(steps))
+            low = min(current_units - max_steps, space.to_units(space.maximum(knob)))
+            high = current_units + max_steps
+            units = min(max(space.to_units(draft.values[group][knob]), low), high)
+            draft.repair("bounded_step", group, knob, space.from_units(units))
     _bound_shares(draft, before, max_steps)
 
 
@@ -345,14 +346,14 @@ def _bound_shares(draft: _Draft, before: KnobValues, max_steps: int) -> None:
     if not any(current_shares):
         return  # the current configuration has none of these groups
     minimum = space.to_units(space.min_share)
-    positions = apportion(current_shares, space.units, minimum)
+    current_units = apportion(current_shares, space.units, minimum)
     targets = [space.to_units(share) for share in draft.knob_values(knob)]
-    low = [max(n - max_steps, minimum) for n in positions]
-    high = [n + max_steps for n in positions]
-    shares = [min(max(n, a), b) for n, a, b in zip(targets, low, high, strict=True)]
-    # Terminates, because the current shares lie within the limits and have the right sum.
-    while (missing := space.units - sum(shares)) != 0:
-        step, limits = (1, high) if missing > 0 else (-1, low)
+    low = [max(units - max_steps, minimum) for units in current_units]
+    high = [units + max_steps for units in current_units]
+    shares = [min(max(target, low[i]), high[i]) for i, target in enumerate(targets)]
+    # This terminates, because the current shares lie within the limits and have the right sum.
+    while (deficit := space.units - sum(shares)) != 0:
+        step, limits = (1, high) if deficit > 0 else (-1, low)
         movable = [i for i, share in enumerate(shares) if share != limits[i]]
         farthest = max(movable, key=lambda i: (step * (targets[i] - shares[i]), -i))
         shares[farthest] += step

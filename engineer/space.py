@@ -52,7 +52,7 @@ class Configuration(FrozenModel, ABC):
     def _check_sum_of_shares(self) -> Self:
         total = math.fsum(next(iter(knobs.values())) for knobs in self.values().values())
         if abs(total - 1.0) > _SUM_TOLERANCE:
-            raise ValueError(f"the shares of all groups must sum to 1, they sum to {total:g}")
+            raise ValueError(f"the shares of all groups must sum to 1, got a sum of {total:g}")
         return self
 
 
@@ -128,8 +128,8 @@ class KnobSpace(FrozenModel, ABC):
                 raise ValueError(f"{field} must be a multiple of {self.step:g}, got {value:g}")
         if len(self.groups) * self.min_share > 1.0 + 1e-9:
             raise ValueError(
-                f"min_share {self.min_share:g} for {len(self.groups)} {self.group_label}s needs"
-                f" more than all instances: at most {1 / len(self.groups):.4g} is possible"
+                f"min_share must be at most {1 / len(self.groups):.4g} for {len(self.groups)}"
+                f" {self.group_label}s, got {self.min_share:g}"
             )
         return self
 
@@ -140,7 +140,7 @@ class KnobSpace(FrozenModel, ABC):
 
     @property
     def difficulty_knobs(self) -> tuple[str, ...]:
-        """The names of the other knobs, whose growth makes instances harder."""
+        """The names of the other knobs. Instances get harder as they grow."""
         return self.knobs[1:]
 
     @property
@@ -200,8 +200,8 @@ class KnobSpace(FrozenModel, ABC):
 def apportion(weights: Sequence[float], units: int, minimum: int | Sequence[int] = 0) -> list[int]:
     """Split integer units in proportion to weights, with a minimum per part.
 
-    Parts below their minimum are raised to it, and the others are scaled down. Parts are rounded by
-    the largest-remainder (Hamilton) method. Ties go to the earlier part.
+    Parts below their minimum are raised to the minimum, and the other parts are scaled down. Parts
+    are rounded by the largest-remainder (Hamilton) method. Ties go to the earlier part.
 
     Args:
         weights: Finite weights >= 0.
@@ -220,10 +220,10 @@ def apportion(weights: Sequence[float], units: int, minimum: int | Sequence[int]
         raise ValueError(f"weights must have a positive sum, got {total:g}")
     if sum(minima) > units:
         raise ValueError(f"{len(weights)} parts of at least {minimum} don't fit into {units}")
-    raised: set[int] = set()  # parts that are fixed at their minima
+    fixed: set[int] = set()  # parts at their minima
     while True:
-        free = [i for i in range(len(weights)) if i not in raised]
-        remainder = units - sum(minima[i] for i in raised)
+        free = [i for i in range(len(weights)) if i not in fixed]
+        remainder = units - sum(minima[i] for i in fixed)
         mass = math.fsum(weights[i] for i in free)
         parts = [float(part) for part in minima]
         for i in free:
@@ -231,7 +231,7 @@ def apportion(weights: Sequence[float], units: int, minimum: int | Sequence[int]
         too_small = {i for i in free if parts[i] < minima[i] - 1e-9}
         if not too_small:
             break
-        raised |= too_small
+        fixed |= too_small
     floors = [math.floor(part + 1e-9) for part in parts]
     by_remainder = sorted(range(len(parts)), key=lambda i: (-round(parts[i] - floors[i], 9), i))
     for i in by_remainder[: units - sum(floors)]:

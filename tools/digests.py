@@ -126,10 +126,10 @@ def _rule_answers(view: Any) -> list[str]:
     from engineer import answer_text
     from engineer.context.symbols import read_out
     from engineer.edits import edits_text
-    from engineer.engineers.rule import rule_configuration, teacher_edits
+    from engineer.engineers.rule import compute_rule_edits, rule_configuration
 
     readout = read_out(view, _COMPACT_BLOCKS)
-    rows = edits_text(teacher_edits(readout, view.domain), view.domain)
+    rows = edits_text(compute_rule_edits(readout, view.domain), view.domain)
     return [rows, answer_text(rule_configuration(view))]
 
 

@@ -2,7 +2,7 @@
 
 - `learners` draws learners from a prior and defines the equations of their training.
 - `play` trains the learners on an engineer's designs, with the real design phase and review.
-- `vectorised` does so in one JAX program, for engineers that are functions of features.
+- `vectorised` does the same in one JAX program, for engineers that are functions of features.
 """
 
 from engineer.bench.learners import Learners, Prior, draw_learners, select_learners

@@ -27,7 +27,7 @@ DOMAIN = track(4).domain
 """The lake of configs/miniature.yaml. Its large edits suit `rule` and `learnability` best."""
 TRAINING_SEED, TEST_SEED = (101,), (202,)
 START = Parameters(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0)
-"""Equal shares and unchanged knobs."""
+"""Initial parameters, which give equal shares and unchanged knobs."""
 SCALE = Parameters(1.0, 1.0, 5.0, 1.0, 1.0, 1.0, 1.0)
 """The unit of each parameter. The unit for trends is larger, because trends are small."""
 SHIFTED = Prior(
@@ -79,20 +79,20 @@ def evolve(
     return start + scale * centre
 
 
-def final_rates(parameters: Any, learners: Learners) -> Any:
+def compute_final_rates(parameters: Any, learners: Learners) -> Any:
     """Return the final valid rate of each learner, float (N,), with parameters (D,)."""
     policy = partial(decide, Parameters(*parameters))
     return play_policy(policy, learners, tabulate_grid(DOMAIN))[:, -1]
 
 
 def train(generations: int, learners: int = 2048, batch: int = 256) -> Parameters:
-    """Train on random batches of a pool of learners."""
+    """Train the parameters on random batches of a pool of learners."""
     import jax
 
     pool = draw_learners(Prior(), DOMAIN, learners, STAGES, TRAINING_SEED)
 
     def mean_final_rate(parameters: Any, sample: Learners) -> Any:
-        return final_rates(parameters, sample).mean()
+        return compute_final_rates(parameters, sample).mean()
 
     score_candidates = jax.jit(jax.vmap(mean_final_rate, (0, None)))
 
@@ -100,8 +100,8 @@ def train(generations: int, learners: int = 2048, batch: int = 256) -> Parameter
         rows = rng.choice(learners, batch, replace=False)
         return score_candidates(candidates, select_learners(pool, rows))
 
-    best = evolve(objective, np.array(START), np.array(SCALE), generations=generations)
-    return Parameters(*(round(float(value), 3) for value in best))
+    centre = evolve(objective, np.array(START), np.array(SCALE), generations=generations)
+    return Parameters(*(round(float(value), 3) for value in centre))
 
 
 def compare(count: int) -> dict[str, dict[str, dict[str, float]]]:

@@ -1,4 +1,4 @@
-"""Simulated learners: their prior, and the equations of their training.
+"""Simulated learners: their prior distribution, and the equations of their training.
 
 Group g of a learner has a skill s_g in logits, which knob k reduces by c_gk over its range:
 
@@ -19,13 +19,13 @@ import numpy as np
 from pydantic import Field
 
 from engineer.domain import Domain
-from engineer.engineers.plans import random_configuration
+from engineer.engineers.baselines import random_configuration
 from engineer.space import FrozenModel
 from engineer.synthetic.learner import configuration_arrays, learning_gain, success_rates
 
 
 class Prior(FrozenModel):
-    """Distribution of learners. The centres are fitted to studies 2 to 5.
+    """Prior distribution of learners. Its centres are fitted to studies 2 to 5.
 
     `benchmarks/designbench_fit.py` prints the fitted numbers. The spreads are wider than in the
     studies, which used three models with initial valid rates of 43 to 61%.
@@ -82,7 +82,7 @@ class Learners(NamedTuple):
 
     skill: Any  # (N, G) logits with all knobs at 0, before any training
     cost: Any  # (N, G, K) logits over a knob's range
-    kinds: Any  # (N, G, F) shares of the kinds of failure, which sum to 1
+    failure_shares: Any  # (N, G, F) shares of the kinds of failure, which sum to 1
     speed: Any  # (N,)
     forgetting: Any  # (N,)
     transfer: Any  # (N,)
@@ -91,8 +91,8 @@ class Learners(NamedTuple):
     shares: Any  # (N, G) of the first stage
     levels: Any  # (N, G, K) of the first stage
     drift: Any  # (N, S, G) random change of the logits per stage
-    validated: Any  # (N, S + 1, G, F) standard normals of the validation answers
-    trained: Any  # (N, S, G, F) standard normals of the training answers
+    validation_normals: Any  # (N, S + 1, G, F) standard normals of the validation answers
+    training_normals: Any  # (N, S, G, F) standard normals of the training answers
     uniformity: Any  # (N, S, G) in 0..1: similarity of instances, which scales learnability
     count: Any  # (N,) validation answers per group
     rollouts: Any  # (N,) training answers per group
@@ -133,21 +133,21 @@ def draw_learners(
 def _draw_learner(rng: np.random.Generator, prior: Prior, domain: Domain, stages: int) -> Learners:
     space = domain.space
     groups, knobs, kinds = len(space.groups), len(space.difficulty_knobs), len(domain.failures)
-    middle, slope = rng.normal(*prior.start), rng.uniform(*prior.slope)
+    mean_logit, slope = rng.normal(*prior.start), rng.uniform(*prior.slope)
     cost = rng.gamma(*prior.cost, (groups, knobs))
     validation = np.full((groups, knobs), prior.validation)
-    logits = middle - slope * np.linspace(-0.5, 0.5, groups)
+    logits = mean_logit - slope * np.linspace(-0.5, 0.5, groups)
     logits = logits + rng.normal(0.0, prior.group_spread, groups)
     speed, forgetting = (
-        median * np.exp(rng.normal(0.0, spread))
-        for median, spread in (prior.speed, prior.forgetting)
+        median * np.exp(rng.normal(0.0, log_sd))
+        for median, log_sd in (prior.speed, prior.forgetting)
     )
     shares, levels = configuration_arrays(space, random_configuration(rng, domain))
     common_noise, group_noise = (rng.normal(0.0, sd, (stages, groups)) for sd in prior.noise)
     return Learners(
         skill=logits + np.sum(cost * validation, axis=-1),
         cost=cost,
-        kinds=_scale_by_cost(rng.dirichlet([prior.kinds] * kinds, groups), cost, domain),
+        failure_shares=_scale_by_cost(rng.dirichlet([prior.kinds] * kinds, groups), cost, domain),
         speed=speed,
         forgetting=min(forgetting, 1.0),
         transfer=rng.uniform(*prior.transfer),
@@ -156,9 +156,9 @@ def _draw_learner(rng: np.random.Generator, prior: Prior, domain: Domain, stages
         shares=shares,
         levels=levels,
         drift=common_noise[:, :1] + group_noise,
-        validated=math.sqrt(prior.repetition) * rng.normal(size=(groups, kinds))
+        validation_normals=math.sqrt(prior.repetition) * rng.normal(size=(groups, kinds))
         + math.sqrt(1.0 - prior.repetition) * rng.normal(size=(stages + 1, groups, kinds)),
-        trained=rng.normal(size=(stages, groups, kinds)),
+        training_normals=rng.normal(size=(stages, groups, kinds)),
         uniformity=rng.uniform(*prior.uniformity, (stages, groups)),
         count=np.int64(prior.count),
         rollouts=np.int64(prior.rollouts),
@@ -179,7 +179,7 @@ def validation_rates(learners: Learners, skill: Any, xp: Any = np) -> Any:
     return success_rates(skill, learners.cost, learners.validation, xp)
 
 
-def trained_skill(
+def train_skill(
     learners: Learners, skill: Any, shares: Any, levels: Any, drift: Any, xp: Any = np
 ) -> Any:
     """Return the skill after a stage of training, float (N, G).
@@ -201,11 +201,11 @@ def trained_skill(
     return skill + gain - learners.forgetting[:, None] * (skill - learners.skill) + drift
 
 
-def valid_answers(count: Any, rates: Any, normals: Any, xp: Any = np) -> Any:
-    """Return the number of valid answers, a rounded normal approximation of the binomial.
+def count_valid_answers(count: Any, rates: Any, normals: Any, xp: Any = np) -> Any:
+    """Return numbers of valid answers from a rounded normal approximation of the binomial.
 
-    With the same normals (N, G), similar rates give similar numbers, so engineers are compared
-    under the same noise.
+    With equal normals, similar rates give similar numbers, so engineers are compared under the same
+    noise.
 
     Args:
         count: Number of answers, broadcastable to (N, G).
@@ -217,5 +217,5 @@ def valid_answers(count: Any, rates: Any, normals: Any, xp: Any = np) -> Any:
         Float (N, G), integers from 0 to `count`.
     """
     mean = count * rates
-    spread = xp.sqrt(mean * (1.0 - rates))
-    return xp.clip(xp.floor(mean + spread * normals + 0.5), 0, count)
+    deviation = xp.sqrt(mean * (1.0 - rates))
+    return xp.clip(xp.floor(mean + deviation * normals + 0.5), 0, count)

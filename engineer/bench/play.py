@@ -9,8 +9,8 @@ import numpy as np
 
 from engineer.bench.learners import (
     Learners,
-    trained_skill,
-    valid_answers,
+    count_valid_answers,
+    train_skill,
     validation_rates,
 )
 from engineer.context.view import StageView
@@ -61,8 +61,8 @@ class PlayResult:
 
 
 @dataclass
-class _Run:
-    """The state of one learner's run that its engineer can see."""
+class _VisibleRun:
+    """The part of one learner's run that its engineer can see."""
 
     domain: Domain
     engineer: Engineer
@@ -89,7 +89,7 @@ def play(
         make_engineer: Returns the engineer of each learner.
         learners: N learners of the domain.
         domain: The environment.
-        settings: The design settings; by default, the compact style, which is the cheapest.
+        settings: The design settings; None: the default settings in the compact style.
 
     Returns:
         The true valid rates and the costs.
@@ -102,16 +102,16 @@ def play(
     skill, rates = learners.skill, [validation_rates(learners, learners.skill)]
     validation = _validate(learners, domain, rates[0], 0)
     runs = []
-    for i, answers in enumerate(validation):
+    for i, evidence in enumerate(validation):
         initial = round_configuration(domain, learners.shares[i], learners.levels[i])
         engineer = make_engineer(RunSettings(domain.space, initial, stages, i))
-        runs.append(_Run(domain, engineer, initial, answers))
+        runs.append(_VisibleRun(domain, engineer, initial, evidence))
     records: list[DesignRecord[Configuration]] = []
     for stage in range(1, stages + 1):
         columns = [configuration_arrays(domain.space, run.current) for run in runs]
         shares, levels = (np.stack(column) for column in zip(*columns, strict=True))
         training = _train(learners, domain, skill, shares, levels, stage)
-        skill = trained_skill(learners, skill, shares, levels, learners.drift[:, stage - 1])
+        skill = train_skill(learners, skill, shares, levels, learners.drift[:, stage - 1])
         rates.append(validation_rates(learners, skill))
         if stage == stages:
             break
@@ -143,7 +143,7 @@ def round_configuration(domain: Domain, shares: np.ndarray, levels: np.ndarray) 
 
 
 def _design(
-    run: _Run, view: StageView, settings: DesignSettings, learner: int
+    run: _VisibleRun, view: StageView, settings: DesignSettings, learner: int
 ) -> DesignRecord[Configuration]:
     """Run the design phase of a learner, and apply the decision to its run."""
 
@@ -156,7 +156,7 @@ def _design(
 
 
 def _finish_stage(
-    run: _Run,
+    run: _VisibleRun,
     stage: int,
     stages: int,
     validation: dict[str, GroupEvidence],
@@ -184,7 +184,7 @@ def _finish_stage(
         designed_from=run.designed_from,
         valid_before=before.valid_rates(),
     )
-    run.history.append(StageHistory.between(before, evidence, trained, decision))
+    run.history.append(StageHistory.from_evidence(before, evidence, trained, decision))
     run.validation = validation
     return view
 
@@ -193,9 +193,9 @@ def _validate(
     learners: Learners, domain: Domain, rates: np.ndarray, stage: int
 ) -> list[dict[str, GroupEvidence]]:
     """Return the validation answers of each learner after a stage."""
-    normals = learners.validated[:, stage]
+    normals = learners.validation_normals[:, stage]
     count = learners.count[:, None]
-    valid = valid_answers(count, rates, normals[..., 0])
+    valid = count_valid_answers(count, rates, normals[..., 0])
     failed = _split_failures(learners, count - valid, normals[..., 1:])
     score = np.floor(0.7 * valid + 0.5)
     rows = zip(learners.count.tolist(), *map(_to_int_lists, (valid, score, failed)), strict=True)
@@ -218,9 +218,9 @@ def _train(
 ) -> list[TrainingEvidence]:
     """Return the training evidence of a stage, given the skill at its start."""
     rates = success_rates(skill, learners.cost, levels)
-    normals = learners.trained[:, stage - 1]
+    normals = learners.training_normals[:, stage - 1]
     count = learners.rollouts[:, None]
-    valid = valid_answers(count, rates, normals[..., 0])
+    valid = count_valid_answers(count, rates, normals[..., 0])
     failed = _split_failures(learners, count - valid, normals[..., 1:])
     learnability = rates * (1.0 - rates) * learners.uniformity[:, stage - 1]
     reward = np.sum(shares * rates, axis=1)
@@ -262,13 +262,13 @@ def _training_evidence(
 
 def _split_failures(learners: Learners, failed: np.ndarray, normals: np.ndarray) -> np.ndarray:
     """Split failed answers (N, G) by kind into integers (N, G, F), with successive binomials."""
-    kinds = learners.kinds
+    shares = learners.failure_shares
     remaining, mass = failed, np.ones(failed.shape)
     counts = []
-    for kind in range(kinds.shape[-1] - 1):
-        share = np.divide(kinds[..., kind], mass, out=np.zeros_like(mass), where=mass > 1e-9)
-        counts.append(valid_answers(remaining, np.clip(share, 0.0, 1.0), normals[..., kind]))
-        remaining, mass = remaining - counts[-1], mass - kinds[..., kind]
+    for kind in range(shares.shape[-1] - 1):
+        rate = np.divide(shares[..., kind], mass, out=np.zeros_like(mass), where=mass > 1e-9)
+        counts.append(count_valid_answers(remaining, np.clip(rate, 0.0, 1.0), normals[..., kind]))
+        remaining, mass = remaining - counts[-1], mass - shares[..., kind]
     return np.stack([*counts, remaining], axis=-1)
 
 

@@ -1,4 +1,4 @@
-"""Benchmark results: files, paired differences and tables."""
+"""Results of DesignBench: files, paired differences and tables."""
 
 import math
 from collections.abc import Sequence
@@ -10,9 +10,9 @@ from pydantic import Field, ValidationError
 
 from engineer.bench.play import PlayResult
 from engineer.bench.version import SIZES, VERSION
+from engineer.costs import Count, Seconds
 from engineer.engineers.controls import CONTROLS, split_control_name
 from engineer.space import FrozenModel, Ratio
-from engineer.spent import Count, Seconds
 from jaxlake.errors import UserError
 from jaxlake.text_tables import format_table
 
@@ -26,7 +26,7 @@ NOT_READING = "does not read"
 
 
 class Entry(FrozenModel):
-    """The results of one engineer on the first learners of a track."""
+    """The results of one engineer on a number of learners of a track."""
 
     engineer: str
     groups: int = Field(description="the track")
@@ -96,8 +96,8 @@ def paired_difference(entry: Entry, baseline: Entry) -> Difference:
 
     count = min(len(entry.final), len(baseline.final))
     gains = np.array(entry.final[:count]) - np.array(baseline.final[:count])
-    error = float(np.std(gains, ddof=1)) / math.sqrt(count)
-    return Difference(float(np.mean(gains)), float(student.ppf(0.975, count - 1)) * error)
+    standard_error = float(np.std(gains, ddof=1)) / math.sqrt(count)
+    return Difference(float(np.mean(gains)), float(student.ppf(0.975, count - 1)) * standard_error)
 
 
 def read_results(path: Path) -> Results:
@@ -117,7 +117,7 @@ def read_results(path: Path) -> Results:
     return results
 
 
-_RATE_COLUMNS = ("engineer", "valid", "less fixed", "less random", "less easy_to_hard")
+_RATE_COLUMNS = ("engineer", "valid", "minus fixed", "minus random", "minus easy_to_hard")
 _COST_COLUMNS = ("learners", "usable", "calls", "tokens", "seconds")
 
 
@@ -130,10 +130,10 @@ def results_table(results: Results) -> str:
             continue
         ranked = [entry for entry in entries if split_control_name(entry.engineer)[0] is None]
         ranked.sort(key=lambda entry: -entry.rate)
-        heads = (*_RATE_COLUMNS, *(f"less {prefix}" for prefix in CONTROLS), "", *_COST_COLUMNS)
+        headings = (*_RATE_COLUMNS, *(f"minus {prefix}" for prefix in CONTROLS), "", *_COST_COLUMNS)
         rows = [_table_row(results, entry) for entry in ranked]
         title = f"{groups} groups, {results.version}; points of valid rate with 95% intervals"
-        tables.append(f"{title}\n{format_table(heads, rows, left=1)}")
+        tables.append(f"{title}\n{format_table(headings, rows, left=1)}")
     return "\n\n".join(tables)
 
 
@@ -167,7 +167,7 @@ def verdict(results: Results, entry: Entry) -> str:
 
 
 def comparison_table(names: Sequence[str], files: Sequence[Results]) -> str:
-    """Return a table of the gains over `fixed` in two files, and of the second over the first.
+    """Return a table with the gains over `fixed` in two files, and of the second file over the first.
 
     The files share their learners, so the last column is a paired difference.
     """
@@ -182,4 +182,4 @@ def comparison_table(names: Sequence[str], files: Sequence[Results]) -> str:
             for entry, baseline in pairs
         ]
         rows.append((engineer, str(groups), *gains))
-    return format_table(("engineer", "groups", *names, "second less first"), rows, left=1)
+    return format_table(("engineer", "groups", *names, "second minus first"), rows, left=1)

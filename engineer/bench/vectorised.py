@@ -13,8 +13,8 @@ import numpy as np
 
 from engineer.bench.learners import (
     Learners,
-    trained_skill,
-    valid_answers,
+    count_valid_answers,
+    train_skill,
     validation_rates,
 )
 from engineer.context.view import StageView
@@ -84,7 +84,7 @@ def split_units(weights: Any, units: int, min_units: int, xp: Any = np) -> Any:
     Args:
         weights: Float (..., G), >= 0.
         units: Number of grid steps.
-        min_units: Grid steps that each group gets in any case; the others are split.
+        min_units: Grid steps that each group gets before the others are split.
         xp: The array module, NumPy or `jax.numpy`.
 
     Returns:
@@ -92,12 +92,12 @@ def split_units(weights: Any, units: int, min_units: int, xp: Any = np) -> Any:
     """
     weights = xp.maximum(weights, 0.0) + 1e-9
     free = units - weights.shape[-1] * min_units
-    parts = free * weights / xp.sum(weights, axis=-1, keepdims=True)
-    floors = xp.floor(parts + 1e-6)
-    missing = free - xp.sum(floors, axis=-1, keepdims=True)
-    order = xp.argsort(floors - parts, axis=-1, stable=True)
+    quotas = free * weights / xp.sum(weights, axis=-1, keepdims=True)
+    floors = xp.floor(quotas + 1e-6)
+    remaining = free - xp.sum(floors, axis=-1, keepdims=True)
+    order = xp.argsort(floors - quotas, axis=-1, stable=True)
     rank = xp.argsort(order, axis=-1, stable=True)
-    return min_units + floors + (rank < missing)
+    return min_units + floors + (rank < remaining)
 
 
 def round_levels(levels: Any, ranges: np.ndarray, xp: Any = np) -> Any:
@@ -128,22 +128,23 @@ def play_policy(policy: FeaturePolicy, learners: Learners, grid: Grid) -> Any:
     def validate(skill: Any, normals: Any) -> tuple[Any, Any]:
         """Return the true and the measured valid rates, float (N, G)."""
         rates = validation_rates(learners, skill, xp)
-        return rates, valid_answers(count, rates, normals[..., 0], xp) / count
+        return rates, count_valid_answers(count, rates, normals[..., 0], xp) / count
 
     def run_stage(state: Any, inputs: Any) -> tuple[Any, Any]:
-        skill, before, (shares, levels), (old_shares, old_levels) = state
-        number, drift, validated, uniformity = inputs
+        skill, valid_before, (shares, levels), (old_shares, old_levels) = state
+        stage, drift, validation_normals, uniformity = inputs
         p = success_rates(skill, learners.cost, levels, xp)
-        skill = trained_skill(learners, skill, shares, levels, drift, xp)
-        rates, valid = validate(skill, validated)
-        valid_before, valid_after = (xp.sum(rate * count, axis=-1) for rate in (before, valid))
-        fall = compute_fall(valid_before, valid_after, learners.count * groups, xp)
+        skill = train_skill(learners, skill, shares, levels, drift, xp)
+        rates, valid = validate(skill, validation_normals)
+        totals = (xp.sum(rate * count, axis=-1) for rate in (valid_before, valid))
+        fall = compute_fall(*totals, learners.count * groups, xp)
         has_fallen = fall[:, None] > MAX_FALL
         shares = xp.where(has_fallen, old_shares, shares)
         levels = xp.where(has_fallen[..., None], old_levels, levels)
-        progress = xp.full((len(skill), 1), 1.0) * number / stages
+        progress = xp.full((len(skill), 1), 1.0) * stage / stages
         learnability = p * (1.0 - p) * uniformity
-        decision = policy(Features(valid, valid - before, learnability, shares, levels, progress))
+        trend = valid - valid_before
+        decision = policy(Features(valid, trend, learnability, shares, levels, progress))
         design = (
             split_units(decision.weights, grid.units, grid.min_units, xp) / grid.units,
             grid.levels(round_levels(decision.levels, grid.ranges, xp), xp),
@@ -151,11 +152,11 @@ def play_policy(policy: FeaturePolicy, learners: Learners, grid: Grid) -> Any:
         return (skill, valid, design, (shares, levels)), xp.mean(rates, axis=-1)
 
     initial = (learners.shares, learners.levels)
-    rates, valid = validate(learners.skill, learners.validated[:, 0])
-    noise = (learners.drift, learners.validated[:, 1:], learners.uniformity)
+    rates, valid = validate(learners.skill, learners.validation_normals[:, 0])
+    noise = (learners.drift, learners.validation_normals[:, 1:], learners.uniformity)
     inputs = (xp.arange(1, stages + 1), *(xp.moveaxis(array, 1, 0) for array in noise))
-    _, after = jax.lax.scan(run_stage, (learners.skill, valid, initial, initial), inputs)
-    return xp.concatenate([xp.mean(rates, axis=-1)[:, None], after.T], axis=1)
+    _, later_rates = jax.lax.scan(run_stage, (learners.skill, valid, initial, initial), inputs)
+    return xp.concatenate([xp.mean(rates, axis=-1)[:, None], later_rates.T], axis=1)
 
 
 def extract_features(view: StageView) -> Features:

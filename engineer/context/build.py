@@ -12,7 +12,7 @@ from typing import Literal, get_args
 
 from engineer.context.blocks import PARTS
 from engineer.context.symbols import read_out, symbols_text
-from engineer.context.token_limit import CountTokens, cuts, estimate_tokens
+from engineer.context.token_limit import CountTokens, estimate_tokens, iterate_cuts
 from engineer.context.view import FULL_DETAIL, ContextStyle, Detail, StageView
 from engineer.domain import Domain
 from engineer.edits import edits_pattern
@@ -72,15 +72,15 @@ def build_context(
     text = _render(view, detail, blocks, style)
     tokens = count_tokens(text)
     cut_names: dict[str, None] = {}
-    smaller = cuts(view, detail)
+    remaining_cuts = iterate_cuts(view, detail)
     while max_tokens is not None and tokens > max_tokens:
-        step = next(smaller, None)
+        step = next(remaining_cuts, None)
         if step is None:
             raise ContextTooLongError(
                 f"max_tokens: got {max_tokens}, but the totals, the configuration and the question"
                 f" alone need {tokens}"
             )
-        name, detail = step  # later cuts build on this one, even if it changes nothing
+        name, detail = step
         shorter = _render(view, detail, blocks, style)
         if shorter != text:
             cut_names[name] = None

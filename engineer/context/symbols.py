@@ -21,7 +21,7 @@ Below the first line, each row describes one group:
 shown as 1 to 9. The first line contains `first` before any design, `rolled` after a rollback, and
 otherwise `next`, followed by `refused` if the last answer could not be used.
 
-The tokenizer of small models encodes each word as one token, number included
+The tokenizer of small models encodes each symbol as one token, including its number
 (`training.policy.tokenizer`).
 """
 
@@ -37,13 +37,13 @@ from engineer.evidence import GroupEvidence
 from engineer.space import KnobSpace
 
 TENTHS = 10
-"""Largest number in a symbol."""
+"""Largest number in a symbol; ratios are shown in tenths."""
 NO_FAILURE = "none"
-"""Fills unused positions of failure kinds."""
-LEARNABILITY = 0.25
+"""Symbol for positions of a row without a kind of failure."""
+MAX_LEARNABILITY = 0.25
 """Maximum of p(1-p)."""
-FAILURE_PLACES = 2
-"""Number of failure kinds per row."""
+NUM_FAILURES = 2
+"""Number of kinds of failure per row."""
 
 State = Literal["first", "next", "rolled"]
 
@@ -84,13 +84,15 @@ def read_out(view: StageView, blocks: Collection[str], detail: Detail = FULL_DET
         tally = view.evidence.validation.get(group)
         tally = tally if tally and tally.count else None
         visible = tally if failures else None
-        moved = view.taken_back.get(group, tally)
+        trained_tally = view.rolled_back_validation.get(group, tally)
         learnability = training.learnability.get(group) if training else None
         groups[group] = GroupReadout(
             valid=_tenths(visible.valid / visible.count) if visible else None,
-            failures=_kinds(view.domain, visible) if visible else None,
-            trend=_trend(moved, view.valid_before.get(group)) if history and moved else None,
-            learnability=None if learnability is None else _tenths(learnability / LEARNABILITY),
+            failures=_most_frequent_failures(view.domain, visible) if visible else None,
+            trend=_trend(trained_tally, view.valid_before.get(group))
+            if history and trained_tally
+            else None,
+            learnability=None if learnability is None else _tenths(learnability / MAX_LEARNABILITY),
             levels=_levels(space, levels.get(group, {})),
             last_edit=edits[group] if edits else None,
         )
@@ -102,27 +104,23 @@ def symbols_text(readout: Readout, domain: Domain) -> str:
     """Return the compact prompt of a readout, up to the start of the answer."""
     state = ["stage", readout.state or "?", *(["refused"] if readout.refused else [])]
     rows = (
-        " ".join([domain.symbol(group), *_words(row, domain.space)])
+        " ".join([domain.symbol(group), *_row_symbols(row, domain.space)])
         for group, row in readout.groups.items()
     )
     return "\n".join([" ".join(state), *rows, "edits\n"])
 
 
-def _words(row: GroupReadout, space: KnobSpace) -> list[str]:
-    words = ["?" if row.valid is None else f"valid{row.valid}"]
-    kinds = row.failures
-    for place in range(FAILURE_PLACES):
-        if kinds is None:
-            words.append("?")
-        else:
-            words.append(kinds[place] if place < len(kinds) else NO_FAILURE)
-    words.append(_SIGNS[row.trend])
-    words.append("?" if row.learnability is None else f"learn{row.learnability}")
+def _row_symbols(row: GroupReadout, space: KnobSpace) -> list[str]:
+    failures = ["?"] * NUM_FAILURES
+    if row.failures is not None:
+        failures = [*row.failures, *[NO_FAILURE] * NUM_FAILURES][:NUM_FAILURES]
+    symbols = ["?" if row.valid is None else f"valid{row.valid}", *failures, _SIGNS[row.trend]]
+    symbols.append("?" if row.learnability is None else f"learn{row.learnability}")
     for knob in space.knobs:
         edit = row.last_edit[knob] if row.last_edit else None
-        # The word of a knob is its name up to the first underscore.
-        words += [f"{knob.partition('_')[0]}{row.levels[knob]}", _SIGNS[edit]]
-    return words
+        # The symbol of a knob begins with its name up to the first underscore.
+        symbols += [f"{knob.partition('_')[0]}{row.levels[knob]}", _SIGNS[edit]]
+    return symbols
 
 
 def _last_edits(view: StageView) -> Edits | None:
@@ -132,21 +130,21 @@ def _last_edits(view: StageView) -> Edits | None:
     return edits_between(view.designed_from, view.trained or view.current, view.domain.space)
 
 
-def _kinds(domain: Domain, tally: GroupEvidence) -> tuple[str, ...]:
-    """Return the words of the most frequent kinds of failure; ties go to the earlier kind."""
-    counts = [tally.failures.get(term.key, 0) for term in domain.failures]
-    order = sorted(range(len(counts)), key=lambda place: (-counts[place], place))
-    return tuple(domain.failures[place].word for place in order[:FAILURE_PLACES] if counts[place])
+def _most_frequent_failures(domain: Domain, tally: GroupEvidence) -> tuple[str, ...]:
+    """Return the symbols of the most frequent kinds of failure; ties go to the earlier kind."""
+    terms = [term for term in domain.failures if tally.failures.get(term.key)]
+    terms.sort(key=lambda term: -tally.failures[term.key])
+    return tuple(term.word for term in terms[:NUM_FAILURES])
 
 
-def _trend(tally: GroupEvidence, before: float | None) -> int | None:
+def _trend(tally: GroupEvidence, rate_before: float | None) -> int | None:
     """Return the sign of a valid rate's change if it exceeds one standard error, else 0."""
-    if before is None:
+    if rate_before is None:
         return None
-    now = tally.valid / tally.count
-    pooled = ((now + before) * tally.count + 1.0) / (2.0 * tally.count + 2.0)
+    rate = tally.valid / tally.count
+    pooled = ((rate + rate_before) * tally.count + 1.0) / (2.0 * tally.count + 2.0)
     error = math.sqrt(2.0 * pooled * (1.0 - pooled) / tally.count)
-    return int(now - before > error) - int(before - now > error)
+    return int(rate - rate_before > error) - int(rate_before - rate > error)
 
 
 def _tenths(ratio: float) -> int:

@@ -33,7 +33,7 @@ def estimate_tokens(text: str) -> int:
     return len(_PIECES.findall(text))
 
 
-def cuts(view: StageView, detail: Detail) -> Iterator[tuple[str, Detail]]:
+def iterate_cuts(view: StageView, detail: Detail) -> Iterator[tuple[str, Detail]]:
     """Yield (name of the cut, detail) for successively smaller levels of detail."""
     cases = min(detail.failed_cases, len(view.evidence.failed_cases))
     for fewer in range(cases - 1, -1, -1):

@@ -21,7 +21,7 @@ class StageView:
     current: Configuration  # used by the next stage unless the engineer changes it
     history: Sequence[StageHistory] = ()  # earlier stages, oldest first
     stages_left: int | None = None  # stages to train, including the one to design
-    reasoning_tokens: int = 0  # maximum length of the reasoning before the answer
+    reasoning_tokens: int = 0  # maximum length of the reasoning before the answer; 0: none
     notice: str = ""  # a message of the loop, such as a rollback
     refusal: str = ""  # on a retry, the reason why the previous answer was rejected
     refused_answer: str = ""  # the rejected answer
@@ -29,7 +29,7 @@ class StageView:
     designed_from: Configuration | None = None  # the configuration before the stage's design
     valid_before: Mapping[str, float] = field(default_factory=dict)
     """Valid rates by group of the stage's initial weights; empty if unknown."""
-    taken_back: Mapping[str, GroupEvidence] = field(default_factory=dict)
+    rolled_back_validation: Mapping[str, GroupEvidence] = field(default_factory=dict)
     """Validation answers of the stage's final weights by group, if they were rolled back."""
 
 

@@ -19,7 +19,7 @@ from engineer.space import Configuration
 FLOOR = 0.05
 """Minimum share of a group, so that no group is forgotten or missing from the evidence."""
 HARD, EASY = 0.2, 0.6
-"""Knobs go down at valid rates below HARD, and up at valid rates from EASY."""
+"""Groups with a valid rate below HARD get easier, and groups at EASY or above get harder."""
 
 
 @dataclass(frozen=True)

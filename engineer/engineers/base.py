@@ -6,8 +6,8 @@ from typing import Protocol, runtime_checkable
 
 from engineer.context.build import Context
 from engineer.context.view import StageView
+from engineer.costs import Costs
 from engineer.space import AnswerForm
-from engineer.spent import Spent
 
 
 class EngineerError(RuntimeError):
@@ -16,9 +16,9 @@ class EngineerError(RuntimeError):
     `spent` holds the costs of the failed attempt. If its time is 0, the caller measures it.
     """
 
-    def __init__(self, message: str, spent: Spent | None = None) -> None:
+    def __init__(self, message: str, spent: Costs | None = None) -> None:
         super().__init__(message)
-        self.spent = spent or Spent()
+        self.spent = spent or Costs()
 
 
 @dataclass(frozen=True)

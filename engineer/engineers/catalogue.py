@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 from engineer.engineers.adaptive import LearnabilityEngineer, SecBanditEngineer
 from engineer.engineers.base import Engineer
+from engineer.engineers.baselines import EasyToHardEngineer, FixedEngineer, RandomEngineer
 from engineer.engineers.controls import CONTROL_NAMES, split_control_name
 from engineer.engineers.learned import learned_engineer
-from engineer.engineers.plans import EasyToHardEngineer, FixedEngineer, RandomEngineer
 from engineer.engineers.rule import RuleEngineer
 from engineer.space import Configuration, KnobSpace
 from jaxlake.errors import did_you_mean

@@ -51,9 +51,9 @@ def split_shares(
         The share of each group, which sum to 1.
     """
     space = view.domain.space
-    values = [weight for weight in weights.values() if weight is not None]
-    mean = math.fsum(values) / len(values) if values else 0.0
-    targets = [mean if (w := weights[group]) is None else w for group in space.groups]
+    known = {group: weight for group, weight in weights.items() if weight is not None}
+    mean = math.fsum(known.values()) / len(known) if known else 0.0
+    targets = [known.get(group, mean) for group in space.groups]
     if not math.fsum(targets) > 0.0:
         current = space.knobs_of(view.current)
         targets = [current[group][space.share] for group in space.groups]

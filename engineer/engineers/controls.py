@@ -40,18 +40,18 @@ def simulate_evidence(view: StageView, seed: int) -> StageView:
         evidence=simulated.evidence.model_copy(update=changes),
         history=history,
         valid_before=simulated.valid_before if view.valid_before else {},
-        taken_back={},  # a simulated run has no rolled-back weights
+        rolled_back_validation={},  # a simulated run has no rolled-back weights
     )
 
 
 def shuffle_evidence(view: StageView, seed: int) -> StageView:
-    """Permute the evidence of a view by a random cycle through all groups."""
+    """Assign to each group of a view the evidence of another group, by a random cycle."""
     evidence, training = view.evidence, view.evidence.training
     learnability = training.learnability if training else {}
     rollouts = training.rollouts if training else {}
     statistics = training.answer_statistics if training else {}
     mappings: list[Mapping[str, Any]] = [evidence.validation, evidence.environment, learnability]
-    mappings += [rollouts, statistics, view.valid_before, view.taken_back]
+    mappings += [rollouts, statistics, view.valid_before, view.rolled_back_validation]
     for field in _GROUP_FIELDS:
         mappings += [getattr(past, field) for past in view.history]
     groups = list(dict.fromkeys(chain(view.domain.space.groups, *mappings)))
@@ -85,7 +85,7 @@ def shuffle_evidence(view: StageView, seed: int) -> StageView:
         evidence=evidence.model_copy(update=changes),
         history=history,
         valid_before=permute(view.valid_before),
-        taken_back=permute(view.taken_back),
+        rolled_back_validation=permute(view.rolled_back_validation),
     )
 
 
@@ -133,8 +133,7 @@ class ShuffledEngineer(AlteredEvidence):
     A random cycle through all groups assigns to each group the evidence of another group: tallies,
     slices, environment statistics, learnability, and rates in the history. Failed cases are
     omitted, because an instance reveals its group. Configurations, totals and notes do not change.
-    An engineer that performs equally well with permuted evidence does not use the assignment of
-    evidence to groups.
+    An engineer that performs equally well with this evidence does not use the evidence by group.
     """
 
     prefix: ClassVar[str] = "shuffled"

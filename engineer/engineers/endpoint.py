@@ -16,10 +16,10 @@ from urllib.parse import parse_qsl, urlsplit
 import httpx2
 import openai
 
+from engineer.costs import Costs
 from engineer.engineers.base import EngineerError
 from engineer.engineers.language_model import GeneratedText, TextEngineer, TextRequest
 from engineer.quoting import quote
-from engineer.spent import Spent
 
 MAX_BYTES = 1 << 20
 """Maximum size of a response in bytes."""
@@ -92,7 +92,7 @@ class ChatClient:
         message = (
             f"model {self.model} at {_host(self.base_url)}: {quote(_mask_key(problem, key))[1:-1]}"
         )
-        raise EngineerError(message, Spent(engineer_tokens=tokens)) from None
+        raise EngineerError(message, Costs(engineer_tokens=tokens)) from None
 
     def _post(self, path: str, body: dict[str, Any], key: str | None) -> Any:
         """Send a request and return the JSON of the response."""
@@ -235,9 +235,9 @@ def _mask_key(text: str, key: str | None) -> str:
     if key is None:
         return text
     width = min(_MIN_MASKED, len(key))
-    parts = {key[start : start + width] for start in range(len(key) - width + 1)}
+    substrings = {key[start : start + width] for start in range(len(key) - width + 1)}
     characters = list(text)
     for start in range(len(text) - width + 1):
-        if text[start : start + width] in parts:
+        if text[start : start + width] in substrings:
             characters[start : start + width] = "*" * width
     return "".join(characters)

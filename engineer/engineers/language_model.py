@@ -5,9 +5,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from engineer.costs import Costs
 from engineer.engineers.base import EngineerError, Proposal, Task
 from engineer.space import AnswerForm
-from engineer.spent import Spent
 from jaxlake.language.thinking import closing_tag
 
 
@@ -57,7 +57,7 @@ class TextEngineer:
             answer = self._propose_once(replace(request, thinking=True, reasoning=reasoning.text))
         except EngineerError as error:
             tokens = (reasoning.tokens or 0) + error.spent.engineer_tokens
-            raise EngineerError(str(error), Spent(engineer_tokens=tokens)) from error
+            raise EngineerError(str(error), Costs(engineer_tokens=tokens)) from error
         return Proposal(
             answer.text,
             reasoning.seconds + answer.seconds,

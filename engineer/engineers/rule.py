@@ -1,4 +1,4 @@
-"""The rule-based engineer, which is also the teacher of small models that design.
+"""The rule-based engineer, which also teaches small models to design.
 
 GRPO learns from instances whose rollouts have different rewards. An instance that is solved with
 probability p contributes p(1-p), which is largest at 1/2 and zero at 0 and 1. The rule therefore
@@ -38,7 +38,7 @@ LOW_LEARNABILITY = 3
 """Maximum learnability in tenths that counts as low."""
 
 
-def teacher_edits(readout: Readout, domain: Domain) -> dict[str, dict[str, int]]:
+def compute_rule_edits(readout: Readout, domain: Domain) -> dict[str, dict[str, int]]:
     """Return the rule's edits for a readout: -1, 0 or 1 by group and knob."""
     space = domain.space
     edits = {group: dict.fromkeys(space.knobs, 0) for group in space.groups}
@@ -69,9 +69,9 @@ def _direction(row: GroupReadout) -> int:
 
 def _knob_edits(row: GroupReadout, domain: Domain, *, rolled_back: bool) -> dict[str, int]:
     knobs = domain.space.difficulty_knobs
-    last = {knob: row.last_edit[knob] if row.last_edit else 0 for knob in knobs}
-    if row.trend == -1 and any(last.values()) and not rolled_back:
-        return {knob: -edit for knob, edit in last.items()}
+    last_edits = {knob: row.last_edit[knob] if row.last_edit else 0 for knob in knobs}
+    if row.trend == -1 and any(last_edits.values()) and not rolled_back:
+        return {knob: -edit for knob, edit in last_edits.items()}
     step = _direction(row)
     limit = TENTHS if step > 0 else 0
     movable = [
@@ -80,7 +80,7 @@ def _knob_edits(row: GroupReadout, domain: Domain, *, rolled_back: bool) -> dict
         if step and domain.space.maximum(knob) > 0.0 and row.levels[knob] != limit
     ]
     if rolled_back:
-        movable = [knob for knob in movable if last[knob] != step]
+        movable = [knob for knob in movable if last_edits[knob] != step]
     if _is_too_easy(row):
         return dict.fromkeys(movable, step)
     if not movable:
@@ -117,7 +117,7 @@ def _learning_score(row: GroupReadout) -> int | None:
 def rule_configuration(view: StageView) -> Configuration:
     """Return the rule's configuration for a view with all blocks, within the bounds."""
     space = view.domain.space
-    edits = teacher_edits(read_out(view, BLOCKS), view.domain)
+    edits = compute_rule_edits(read_out(view, BLOCKS), view.domain)
     values = apply_edits(edits, view.current, space)
     shares = apportion(
         [values[group][space.share] for group in space.groups],

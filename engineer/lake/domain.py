@@ -2,7 +2,7 @@
 
 from engineer.domain import Domain, Slices, Term
 from engineer.lake.configuration import Bounds
-from engineer.lake.feasibility import Acceptance, NearestFeasible, shipped_acceptance
+from engineer.lake.feasibility import Acceptance, NearestFeasible, lookup_acceptance
 
 # In the order in which the lake checks failures within a time step.
 FAILURES = (
@@ -69,7 +69,7 @@ def lake_domain(
     bounds: Bounds,
     num_agents: int = 2,
     *,
-    acceptance: Acceptance | None = shipped_acceptance,
+    acceptance: Acceptance | None = lookup_acceptance,
 ) -> Domain:
     """Return the lake's domain.
 

@@ -1,4 +1,4 @@
-"""Find the nearest knobs for which the lake's generator can fill its quotas."""
+"""Find the nearest knobs for which the lake's generator can make enough boards."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ MIN_ACCEPTANCE = 1e-3
 """Minimum acceptance rate of a configuration."""
 
 
-def shipped_acceptance(
+def lookup_acceptance(
     size: int, hole_ratio: float, wait_ratio: float, num_agents: int
 ) -> float | None:
     """Return `jaxlake.generator.acceptance` of the arguments.
@@ -38,7 +38,7 @@ class NearestFeasible:
 
     bounds: Bounds  # the grid and the maximum wait_ratio
     num_agents: int = 2
-    acceptance: Acceptance | None = shipped_acceptance  # None: do not check acceptance rates
+    acceptance: Acceptance | None = lookup_acceptance  # None: do not check acceptance rates
 
     def __call__(self, group: str, knobs: Knobs) -> Knobs:
         """Return the nearest feasible knobs; raise `InfeasibleError` if there are none."""

@@ -1,8 +1,8 @@
-"""Measure whether a designing model reads its evidence, by swapping one fact at a time.
+"""Measure whether a model reads the evidence in its context, by swapping one fact at a time.
 
 A swap replaces one fact of a context by the same fact of another context. A model that reads the
-fact changes its edits where the rule does (flips), and gives the rule's old answer a lower
-probability (gap). `docs/reading.md` defines both.
+fact changes its edits where the rule changes its own (a flip), and gives the previous answer of the
+rule a lower probability (the gap). `docs/reading.md` defines both.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from pydantic import ConfigDict, Field
 from engineer.context.symbols import GroupReadout, Readout, symbols_text
 from engineer.domain import Domain
 from engineer.edits import EditError, Edits, edits_text, read_edits
-from engineer.engineers.rule import teacher_edits
+from engineer.engineers.rule import compute_rule_edits
 from engineer.space import FrozenModel
 from engineer.synthetic import FACTS, Fact, replace_fact, synthetic_readouts
 
@@ -60,7 +60,7 @@ class ReadingReport(FrozenModel):
     contexts: int = Field(ge=1)  # number of contexts without swaps
     answer_cost: float = Field(alias="nats", ge=0.0)  # mean cost of the rule's answers, nats
     well_formed: Share  # share of answers that are edits with balanced shares
-    right: Share  # share of the model's edits that equal the rule's
+    accuracy: Share = Field(alias="right")  # share of the model's edits that equal the rule's
     unedited: Share  # share of the rule's edits that are `=`
     facts: tuple[FactEffect, ...]
 
@@ -107,42 +107,42 @@ class ReadingReport(FrozenModel):
 
 @dataclass(frozen=True)
 class ReadingSet:
-    """Contexts of one domain, and variants with one swapped fact."""
+    """Contexts of one domain, and variants of each with one swapped fact."""
 
     domain: Domain
-    plain: tuple[Readout, ...]
-    swapped: dict[Fact, tuple[Readout, ...]]  # in the order of `plain`
+    originals: tuple[Readout, ...]
+    variants: dict[Fact, tuple[Readout, ...]]  # by swapped fact, in the order of `originals`
 
 
 def make_reading_set(domain: Domain, count: int, seed: int) -> ReadingSet:
-    """Draw `count` stages of simulated runs with all blocks, and their variants."""
+    """Draw `count` contexts with all blocks from simulated runs, and swap each of their facts."""
     rng = np.random.default_rng(seed)
     readouts: list[Readout] = []
     while len(readouts) < 2 * count:
         readouts += _complete_readouts(synthetic_readouts(rng, domain))
-    plain, sources = readouts[:count], readouts[count : 2 * count]
-    swapped = {
+    originals, sources = readouts[:count], readouts[count : 2 * count]
+    variants = {
         fact: tuple(
             replace_fact(readout, source, fact)
-            for readout, source in zip(plain, sources, strict=True)
+            for readout, source in zip(originals, sources, strict=True)
         )
         for fact in FACTS
     }
-    return ReadingSet(domain, tuple(plain), swapped)
+    return ReadingSet(domain, tuple(originals), variants)
 
 
 def measure_reading(contexts: ReadingSet, model: MeasuredModel) -> ReadingReport:
     """Measure a model on all contexts of a set; errors of the model propagate."""
     domain, space = contexts.domain, contexts.domain.space
-    rule_edits = [teacher_edits(readout, domain) for readout in contexts.plain]
-    context_lists = [contexts.plain, *contexts.swapped.values()]
+    rule_edits = [compute_rule_edits(readout, domain) for readout in contexts.originals]
+    context_lists = [contexts.originals, *contexts.variants.values()]
     edits, *edits_by_fact = _answer_contexts(model, context_lists, domain)
     cost, *costs = _compute_costs(model, rule_edits, context_lists, domain)
     effects = []
-    swaps = zip(contexts.swapped.items(), edits_by_fact, costs, strict=True)
-    for (fact, swapped), swapped_edits, swapped_cost in swaps:
+    swaps = zip(contexts.variants.items(), edits_by_fact, costs, strict=True)
+    for (fact, variants), swapped_edits, swapped_cost in swaps:
         increase = swapped_cost - cost
-        swapped_rule_edits = [teacher_edits(readout, domain) for readout in swapped]
+        swapped_rule_edits = [compute_rule_edits(readout, domain) for readout in variants]
         flipped = [
             old[group][knob] != new[group][knob]
             and _MALFORMED not in (old[group][knob], new[group][knob])
@@ -166,14 +166,14 @@ def measure_reading(contexts: ReadingSet, model: MeasuredModel) -> ReadingReport
         contexts=len(rule_edits),
         answer_cost=float(cost.mean()),
         well_formed=float(np.mean([_is_balanced(answer, domain) for answer in edits])),
-        right=_compute_accuracy(edits, rule_edits),
+        accuracy=_compute_accuracy(edits, rule_edits),
         unedited=_compute_accuracy([_uniform_edits(domain, 0)] * len(rule_edits), rule_edits),
         facts=tuple(effects),
     )
 
 
 def _complete_readouts(readouts: Sequence[Readout]) -> list[Readout]:
-    """Return the readouts without omitted blocks."""
+    """Return the readouts that contain all blocks."""
 
     def is_complete(row: GroupReadout) -> bool:
         return row.valid is not None and row.learnability is not None
@@ -186,13 +186,13 @@ def _complete_readouts(readouts: Sequence[Readout]) -> list[Readout]:
 
 
 _MALFORMED = 2
-"""Placeholder for the edits of unusable answers. It never matches or flips."""
+"""Placeholder for the edits of unusable answers, which never match and never flip."""
 
 
 def _answer_contexts(
     model: MeasuredModel, context_lists: Sequence[Sequence[Readout]], domain: Domain
 ) -> list[list[Edits]]:
-    """Return the model's edits for all contexts, from one call for batching engines."""
+    """Return the model's edits for all contexts. One call lets the engine batch all of them."""
     texts = _texts(context_lists, domain)
     edits = iter([_read_answer(text, domain) for text in model.answers(texts)])
     return [[next(edits) for _ in readouts] for readouts in context_lists]
@@ -247,7 +247,7 @@ def format_reading(reading: ReadingReport) -> str:
     lines = [
         f"{reading.contexts} contexts, {reading.answer_cost:.2f} nats per answer of the rule",
         f"well-formed answers {reading.well_formed:.1%}",
-        f"edits as the rule's {reading.right:.1%} (no edits at all {reading.unedited:.1%})",
+        f"edits as the rule's {reading.accuracy:.1%} (no edits at all {reading.unedited:.1%})",
     ]
     lines += ["", f"{'fact':<14}{'gap, nats':>16}{'flips':>8}{'edits':>7}"]
     for effect in reading.facts:

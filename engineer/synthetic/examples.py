@@ -14,7 +14,7 @@ from engineer.context.build import BlockName
 from engineer.context.symbols import Readout, read_out, symbols_text
 from engineer.domain import Domain
 from engineer.edits import edits_text
-from engineer.engineers.rule import teacher_edits
+from engineer.engineers.rule import compute_rule_edits
 from engineer.synthetic.simulated_run import simulated_run
 
 Fact = Literal["valid", "failures", "trend", "learnability", "levels", "last_edit"]
@@ -37,7 +37,7 @@ class DesignExample(NamedTuple):
 def design_example(readout: Readout, domain: Domain) -> DesignExample:
     """Return the text of a readout with the rule's answer."""
     return DesignExample(
-        symbols_text(readout, domain), edits_text(teacher_edits(readout, domain), domain)
+        symbols_text(readout, domain), edits_text(compute_rule_edits(readout, domain), domain)
     )
 
 
@@ -84,11 +84,11 @@ def make_contrasting_readout(
     The fact and the source of its new value are drawn at random, up to 12 times. The result is None
     if the answer never changes.
     """
-    answer = teacher_edits(readout, domain)
+    answer = compute_rule_edits(readout, domain)
     for _ in range(_MAX_DRAWS):
         fact = FACTS[int(rng.integers(len(FACTS)))]
         source = sources[int(rng.integers(len(sources)))]
         contrast = replace_fact(readout, source, fact)
-        if teacher_edits(contrast, domain) != answer:
+        if compute_rule_edits(contrast, domain) != answer:
             return contrast
     return None

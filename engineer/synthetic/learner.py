@@ -1,4 +1,4 @@
-"""Shared equations of the learners of `simulated_run` and `engineer.bench`.
+"""Equations of the simulated learners in `simulated_run` and `engineer.bench`.
 
 The argument `xp` is the array module, NumPy or `jax.numpy`.
 """
@@ -13,7 +13,7 @@ from engineer.evidence import AnswerStatistics, GroupEvidence, Tally
 from engineer.space import Configuration, KnobSpace
 
 MAX_FALL = 1.96
-"""Maximum fall of the valid rate without a rollback, in standard errors."""
+"""Maximum fall of the valid rate in standard errors; a larger fall causes a rollback."""
 ROLLBACK_NOTICE = "The valid rate fell. The configuration before was restored."
 """Notice in the view of a stage that was rolled back."""
 

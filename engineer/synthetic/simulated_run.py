@@ -107,7 +107,7 @@ def simulated_run(
         )
         views.append(view)
         evidence_before = StageEvidence(stage=stage - 1, validation=before)
-        history.append(StageHistory.between(evidence_before, evidence, trained, decision))
+        history.append(StageHistory.from_evidence(evidence_before, evidence, trained, decision))
         before, designed_from, decision = after, current, "accepted"
         current = _draw_next_configuration(rng, view)
     return views

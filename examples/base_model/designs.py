@@ -9,7 +9,7 @@ import numpy as np
 
 from engineer import Domain
 from engineer.context.symbols import Readout
-from engineer.engineers.rule import teacher_edits
+from engineer.engineers.rule import compute_rule_edits
 from engineer.lake import Bounds, lake_domain
 from engineer.synthetic import (
     FACTS,
@@ -67,7 +67,7 @@ def _draw_swap_candidates(
     for readout in readouts:
         fact = FACTS[int(rng.integers(len(FACTS)))]
         swapped = replace_fact(readout, readouts[int(rng.integers(len(readouts)))], fact)
-        if teacher_edits(swapped, domain) != teacher_edits(readout, domain):
+        if compute_rule_edits(swapped, domain) != compute_rule_edits(readout, domain):
             examples = (design_example(version, domain) for version in (readout, swapped))
             yield fact, SwapPair(fact, *examples)
 

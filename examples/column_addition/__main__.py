@@ -131,7 +131,7 @@ def run_stages(experiment: Experiment, engineer: Engineer) -> Iterator[StageOutc
         seed = partial(seed_for, _DESIGN, stage)
         record = run_design(engineer, view, DesignSettings(), seed=seed)
         yield StageOutcome(evidence, tuple(answers), current, sums, record)
-        history.append(StageHistory.between(before, evidence, current, decision))
+        history.append(StageHistory.from_evidence(before, evidence, current, decision))
         before, decision, designed_from = evidence, record.kind, current
         current = SPACE.make(record.configuration.values())
 

@@ -20,7 +20,7 @@ import numpy as np
 
 import engineer
 from engineer import SCRIPTED, Engineer, RunSettings, scripted_engineer
-from engineer.engineers.plans import FixedEngineer
+from engineer.engineers.baselines import FixedEngineer
 from examples.column_addition.__main__ import SPACE, Experiment, addition, run_stages
 from examples.column_addition.environment import check_answer
 from jaxlake.files import write_bytes_atomic

@@ -17,7 +17,7 @@ from benchmarks.designbench_fit import (
     make_learners,
     rank_correlations,
 )
-from engineer.bench.learners import trained_skill, validation_rates
+from engineer.bench.learners import train_skill, validation_rates
 
 TRUE_FIT = Fit(0.4, 0.25, 0.5, (0.8, 1.5), (), 1.0, (0.0, 0.0))
 
@@ -40,7 +40,7 @@ def simulated_run(rng: np.random.Generator) -> Run:
     learners = make_learners([run], TRUE_FIT)
     skill, rates = learners.skill, [validation_rates(learners, learners.skill)[0]]
     for stage in range(3):
-        skill = trained_skill(learners, skill, shares[[stage]], levels[[stage]], 0.0)
+        skill = train_skill(learners, skill, shares[[stage]], levels[[stage]], 0.0)
         rates.append(validation_rates(learners, skill)[0])
     return replace(run, rates=np.stack(rates))
 

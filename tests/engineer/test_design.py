@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from engineer import (
+    Costs,
     DesignRecord,
     DesignSettings,
     EngineerError,
@@ -16,7 +17,6 @@ from engineer import (
     Proposal,
     RuleEngineer,
     ShuffledEngineer,
-    Spent,
     StageView,
     Task,
     TextRequest,
@@ -186,7 +186,7 @@ def test_record_contains_the_shuffled_prompt(view, fails):
 
 
 def test_run_design_counts_failed_attempts(view):
-    error = EngineerError("none was usable", Spent(engineer_tokens=30))
+    error = EngineerError("none was usable", Costs(engineer_tokens=30))
     record = run(Script([error, error]), view, attempts=2)
     assert record.spent.engineer_tokens == 60
     assert record.attempts[0].tokens == 30
@@ -236,7 +236,7 @@ def test_run_design_reasons_before_it_decides(view):
 
 
 def test_run_design_counts_reasoning_without_answer(view):
-    script = Script(["a thought", EngineerError("down", Spent(engineer_tokens=5))])
+    script = Script(["a thought", EngineerError("down", Costs(engineer_tokens=5))])
     engineer = LanguageModelEngineer(script, reasoning_tokens=200)
     record = run_design(engineer, view, SETTINGS.model_copy(update={"attempts": 1}))
     assert (record.kind, record.spent.engineer_tokens) == ("kept", len("a thought") + 5)

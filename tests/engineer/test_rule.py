@@ -19,8 +19,8 @@ from engineer import (
 from engineer.context.symbols import read_out, symbols_text
 from engineer.edits import edits_text
 from engineer.engineers.rule import (
+    compute_rule_edits,
     rule_configuration,
-    teacher_edits,
 )
 from engineer.lake import Bounds
 from engineer.synthetic import FACTS, replace_fact, synthetic_readouts
@@ -133,7 +133,7 @@ def test_rule_answer_follows_from_the_context(case):
     assert len(readouts) > 700
     answers = Counter()
     for readout in readouts:
-        answer = edits_text(teacher_edits(readout, domain), domain)
+        answer = edits_text(compute_rule_edits(readout, domain), domain)
         assert answer == answer_from_text(symbols_text(readout, domain), pointers)
         answers[answer] += 1
     assert len(answers) > 5 * len(domain.space.groups) ** 2 or len(domain.space.groups) == 1
@@ -144,7 +144,7 @@ def test_rule_thresholds_apply_to_the_valid_rate():
     def sign(valid: int) -> int:
         evidence = StageEvidence(stage=1, validation={"3": tally(valid, 1000)})
         view = StageView(roomy(Bounds(sizes=(3,))), evidence, lake((1, 0.25, 0.5)))
-        return teacher_edits(read_out(view, BLOCKS), view.domain)["3"]["hole_ratio"]
+        return compute_rule_edits(read_out(view, BLOCKS), view.domain)["3"]["hole_ratio"]
 
     assert [sign(valid) for valid in (550, 549, 150, 149)] == [1, 0, 0, -1]
 
@@ -182,7 +182,7 @@ def test_rule_edits_are_accepted_in_any_environment(seed):
     decision = review_answer(answer_text(new), view.current, view.domain)
     kind = "accepted" if decision.diff else "unchanged"
     assert (decision.kind, decision.repairs) == (kind, ())
-    edits = teacher_edits(read_out(view, BLOCKS), view.domain)
+    edits = compute_rule_edits(read_out(view, BLOCKS), view.domain)
     decision = review_answer(edits_text(edits, view.domain), view.current, view.domain)
     assert {repair.name for repair in decision.repairs} <= {"feasibility"}
     assert decision.configuration is not None

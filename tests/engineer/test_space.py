@@ -39,7 +39,7 @@ KNOBS = Bounds.knobs
         ({"step": 1.5}, "step\n.*less than or equal to 1"),
         ({"max_noise": 0.33}, "max_noise must be a multiple of 0.05, got 0.33"),
         ({"min_share": 0.12}, "min_share must be a multiple of 0.05, got 0.12"),
-        ({"min_share": 0.55}, "min_share 0.55 for 2 topics needs more .* at most 0.5 is possible"),
+        ({"min_share": 0.55}, "min_share must be at most 0.5 for 2 topics, got 0.55"),
         ({"max_size": 0.1}, "max_size\n.*Extra inputs"),
     ],
 )

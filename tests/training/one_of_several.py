@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 
-from engineer import EngineerError, NoteWriter, Spent
+from engineer import Costs, EngineerError, NoteWriter
 from engineer.engineers.base import Proposal
 from jaxlake.command_line.endings import exit_on_sigterm
 from tests.paths import ROOT, TINY
@@ -124,7 +124,7 @@ class Outside:
     def propose(self, task: Any) -> Proposal:
         index = jax.process_index()
         if task is None:
-            raise EngineerError(f"asked by {index}", Spent(engineer_tokens=index + 5))
+            raise EngineerError(f"asked by {index}", Costs(engineer_tokens=index + 5))
         return Proposal(f"asked by {index}", seconds=0.5, tokens=index)
 
     def write(self, prompt: str, seed: int, max_tokens: int | None = None) -> Proposal:

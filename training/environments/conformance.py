@@ -10,7 +10,7 @@ import numpy as np
 
 from engineer import Configuration, Domain, answer_text, review_answer
 from engineer.domain import InfeasibleError
-from engineer.engineers.plans import random_configuration
+from engineer.engineers.baselines import random_configuration
 from jaxlake.environment.conformance import ConformanceError
 from training.environments.catalogue import get_environment
 from training.environments.protocol import Instances, StageInstances, TrainingEnvironment

@@ -7,11 +7,11 @@ from typing import NamedTuple
 import engineer
 from engineer import (
     Configuration,
+    Costs,
     DesignRecord,
     Engineer,
     EngineerError,
     NoteWriter,
-    Spent,
     StageView,
 )
 from engineer.context import ContextTooLongError, summary_question
@@ -70,12 +70,12 @@ def design(run: ActiveRun, sampler: Sampler, results: Sequence[StageResult]) -> 
 
 
 def add_costs(
-    config: RunConfig, design: DesignRecord[Configuration], view: StageView, more: Spent
+    config: RunConfig, design: DesignRecord[Configuration], view: StageView, more: Costs
 ) -> DecisionRecord:
     """Add the cost of the stage's training and `more` (notes, learning to design) to a design."""
     trained = view.evidence.training
     instances, resampled = (trained.instances, trained.resampled) if trained else (0, 0)
-    trained_on = Spent(
+    trained_on = Costs(
         training_instances=instances + resampled,
         rehearsed_designs=count_rehearsed_designs(config, instances),
     )
@@ -118,7 +118,7 @@ def _run_engineer(
     learning = run.directory.stage(stage).design_learning
     learning_cost = compute_learning_cost(learning.read() if learning.exists() else [])
     picking_cost = compute_picking_cost(run.directory.stage(stage))
-    more = Spent(engineer_tokens=notes.tokens) + learning_cost + picking_cost
+    more = Costs(engineer_tokens=notes.tokens) + learning_cost + picking_cost
     return add_costs(run.config, design, view, more), notes
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from engineer import DesignAtlas, Guard, Spent, StageView, review_answer
+from engineer import Costs, DesignAtlas, Guard, StageView, review_answer
 from engineer.context import ContextTooLongError
 from engineer.design import build_stage_context
 from training.errors import UserError
@@ -157,9 +157,9 @@ def score_design(text: str, view: StageView, guard: Guard, atlas: DesignAtlas) -
     return None if expected is None else expected / MAX_LEARNABILITY
 
 
-def compute_learning_cost(updates: Sequence[DesignUpdateRecord]) -> Spent:
+def compute_learning_cost(updates: Sequence[DesignUpdateRecord]) -> Costs:
     """Return the total cost of a stage's updates."""
-    return Spent(
+    return Costs(
         engineer_tokens=sum(update.tokens for update in updates),
         probe_rollouts=sum(update.atlas_rollouts for update in updates),
         rehearsed_designs=sum(update.rehearsed_designs for update in updates),

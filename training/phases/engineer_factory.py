@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from engineer import Engineer, EngineerError, LanguageModelEngineer, NoteWriter, Spent
+from engineer import Costs, Engineer, EngineerError, LanguageModelEngineer, NoteWriter
 from engineer.engineers.base import Proposal, Task
 from engineer.engineers.catalogue import RunSettings, scripted_engineer
 from engineer.engineers.controls import split_control_name
@@ -177,5 +177,5 @@ def _share_proposal(ask: Callable[[], Proposal]) -> Proposal:
 
     sent = broadcast_from_first("the answer of an engineer", answer)
     if "error" in sent:
-        raise EngineerError(sent["error"], Spent(**sent["spent"]))
+        raise EngineerError(sent["error"], Costs(**sent["spent"]))
     return Proposal(**sent["proposal"])

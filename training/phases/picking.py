@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from engineer import Configuration, Spent
+from engineer import Configuration, Costs
 from jaxlake.generator.board_digests import DigestSet
 from training.environments.catalogue import get_environment
 from training.environments.protocol import StageInstances
@@ -81,12 +81,12 @@ def draw_pool(
     return draw_cell_boards(config, key, cells, count, DigestSet(validation.instances))[0]
 
 
-def compute_picking_cost(files: StageDirectory) -> Spent:
+def compute_picking_cost(files: StageDirectory) -> Costs:
     """Return the cost of the answers to a stage's pool."""
     if not files.picks.exists():
-        return Spent()
+        return Costs()
     record = files.picks.read()
-    return Spent(probe_rollouts=len(record.valid) * record.answers)
+    return Costs(probe_rollouts=len(record.valid) * record.answers)
 
 
 def _reselect_boards(

@@ -183,7 +183,7 @@ def make_stage_view(config: RunConfig, results: Sequence[StageResult], stage: in
     """Return the information that the engineer gets after a stage, before or after the gate."""
     gate = results[stage].gate or make_gate_record(config, results, stage)
     evidence = results[stage].evidence
-    taken_back = evidence.validation if gate.restored == "checkpoint" else {}
+    rolled_back = evidence.validation if gate.restored == "checkpoint" else {}
     if gate.restored == "checkpoint":
         restored = results[gate.reference].evidence
         fields = ("validation", "failed_cases")
@@ -200,7 +200,7 @@ def make_stage_view(config: RunConfig, results: Sequence[StageResult], stage: in
         reasoning_tokens=config.engineer.reasoning_tokens,
         designed_from=_designed_from(results, stage) if stage else None,
         valid_before=reference.evidence.valid_rates() if stage else {},
-        taken_back=taken_back,
+        rolled_back_validation=rolled_back,
     )
 
 
@@ -248,7 +248,7 @@ def _history_before(
         else:
             kind = _how_decided(results, after.stage)
         tried = get_configuration(config, results, after.stage)
-        past = StageHistory.between(before.evidence, after.evidence, tried, kind)
+        past = StageHistory.from_evidence(before.evidence, after.evidence, tried, kind)
         history.append(past.model_copy(update={"summary": after.notes}))
     return history
 

@@ -3,7 +3,7 @@
 from contextlib import AbstractContextManager
 from typing import Any
 
-from engineer import EngineerError, Spent
+from engineer import Costs, EngineerError
 from engineer.engineers.language_model import GeneratedText, TextRequest
 from jaxlake.language.thinking import opening_tag
 from training.errors import UserError
@@ -122,7 +122,7 @@ class ModelServer(AbstractContextManager["ModelServer"]):
         except EngineerError as error:
             where = self._server.address.removeprefix("http://")
             problem = self._server.end() or str(error).partition(f"{where}: ")[2]
-            spent = Spent(engineer_tokens=limit)  # upper bound
+            spent = Costs(engineer_tokens=limit)  # upper bound
             raise EngineerError(f"{self._model}: {problem}", spent) from None
         # Text constrained by a form contains only the configuration.
         opening = opening_tag(prompt) if request.form is None else ""

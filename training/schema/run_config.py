@@ -16,7 +16,7 @@ from pydantic import (
     model_validator,
 )
 
-from engineer.engineers.plans import random_configuration
+from engineer.engineers.baselines import random_configuration
 from engineer.lake import Bounds, LakeConfiguration, SizeKnobs, lake_domain
 from jaxlake.board.limits import infeasibility
 from training.errors import UserError

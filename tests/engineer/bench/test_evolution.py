@@ -4,7 +4,7 @@ import numpy as np
 
 from engineer import scripted_engineer
 from engineer.bench import Prior, draw_learners, play
-from engineer.bench.evolution import DOMAIN, START, evolve, final_rates, train
+from engineer.bench.evolution import DOMAIN, START, compute_final_rates, evolve, train
 from engineer.bench.vectorised import Features
 from engineer.engineers.learned import Parameters, decide, learned_parameters
 
@@ -48,10 +48,12 @@ def test_learned_beats_its_shuffled_control_and_fixed():
     for other in ("shuffled:learned", "fixed"):
         gain = final["learned"] - final[other]
         assert gain.mean() > 2.0 * gain.std() / np.sqrt(len(gain))
-    assert np.allclose(final_rates(learned_parameters(), LEARNERS), final["learned"], atol=1e-4)
+    assert np.allclose(
+        compute_final_rates(learned_parameters(), LEARNERS), final["learned"], atol=1e-4
+    )
 
 
 def test_train_improves_the_objective():
     trained = train(generations=10, learners=32, batch=16)
-    gain = final_rates(trained, LEARNERS) - final_rates(START, LEARNERS)
+    gain = compute_final_rates(trained, LEARNERS) - compute_final_rates(START, LEARNERS)
     assert gain.mean() > 0.005

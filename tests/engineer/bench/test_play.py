@@ -17,7 +17,7 @@ from engineer.bench import (
     select_learners,
     tabulate_grid,
 )
-from engineer.bench.learners import trained_skill, valid_answers, validation_rates
+from engineer.bench.learners import count_valid_answers, train_skill, validation_rates
 from engineer.lake import Bounds
 from tests.engineer.builders import roomy
 
@@ -63,7 +63,7 @@ def test_trained_skill_agrees_with_one_learner_at_a_time():
     rng = np.random.default_rng(0)
     skill, levels = LEARNERS.skill + rng.normal(size=LEARNERS.skill.shape), rng.random((12, 3, 2))
     shares, drift = rng.dirichlet([1.0] * 3, 12), LEARNERS.drift[:, 1]
-    after = trained_skill(LEARNERS, skill, shares, levels, drift)
+    after = train_skill(LEARNERS, skill, shares, levels, drift)
     for i in range(12):
         expected = skills_after(i, skill[i].tolist(), shares[i], levels[i], drift[i])
         np.testing.assert_allclose(after[i], expected, rtol=1e-12)
@@ -98,7 +98,7 @@ def test_draw_learners_is_independent_of_the_count():
 def test_valid_answers_have_binomial_moments():
     normals = np.random.default_rng(0).normal(size=100_000)
     for p in (0.05, 0.5, 0.9):
-        valid = valid_answers(450, p, normals)
+        valid = count_valid_answers(450, p, normals)
         assert valid.min() >= 0
         assert valid.max() <= 450
         assert valid.mean() == pytest.approx(450 * p, abs=0.2)

@@ -37,7 +37,7 @@ def test_shuffle_is_a_derangement_of_evidence(sizes, seed):
     validation = {group: tally(0, count=10 + int(group)) for group in (*bounds.groups, "99")}
     evidence = view.evidence.model_copy(update={"validation": validation})
     rolled_back = {group: tally(0, count=100 + int(group)) for group in bounds.groups}
-    view = replace(view, evidence=evidence, taken_back=rolled_back)
+    view = replace(view, evidence=evidence, rolled_back_validation=rolled_back)
     shown = shuffle_task(task_of(view, seed)).view
     origins = {
         group: str(answers.count - 10) for group, answers in shown.evidence.validation.items()
@@ -52,7 +52,7 @@ def test_shuffle_is_a_derangement_of_evidence(sizes, seed):
             g: true_values[origin] for g, origin in origins.items() if origin in true_values
         }
 
-    require_permuted(shown.taken_back, rolled_back)
+    require_permuted(shown.rolled_back_validation, rolled_back)
     require_permuted(shown.evidence.environment, evidence.environment)
     assert (shown.evidence.training is None) == (evidence.training is None)
     if shown.evidence.training and evidence.training:
@@ -112,7 +112,7 @@ def test_simulated_run_contains_no_true_evidence(view):
     )
     fallen = {group: tally(0, count=50) for group in view.evidence.validation}
     told = replace(view, valid_before=dict.fromkeys(fallen, 0.9))
-    others = (told, replace(told, evidence=changed_evidence, taken_back=fallen))
+    others = (told, replace(told, evidence=changed_evidence, rolled_back_validation=fallen))
     shown = [read_out(simulate_evidence(tallied, seed=3), blocks) for tallied in others]
     assert shown[0] == shown[1]
     assert shown[0] != read_out(view, blocks)

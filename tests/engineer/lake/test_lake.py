@@ -24,8 +24,8 @@ def test_non_ratio_knob_is_rejected_by_name(knob, value):
 @pytest.mark.parametrize(
     ("sizes", "message"),
     [
-        ({3: KNOBS, 4: KNOBS}, "the shares of all groups must sum to 1, they sum to 2"),
-        ({3: KNOBS | {"data_ratio": 0.999}}, "sum to 1, they sum to 0.999"),
+        ({3: KNOBS, 4: KNOBS}, "the shares of all groups must sum to 1, got a sum of 2"),
+        ({3: KNOBS | {"data_ratio": 0.999}}, "sum to 1, got a sum of 0.999"),
         ({}, "at least 1"),
         ({1: KNOBS}, "greater than or equal to 2"),
         ({3: KNOBS | {"holes": 1}}, "Extra inputs"),

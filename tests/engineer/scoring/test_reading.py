@@ -9,7 +9,7 @@ import pytest
 from engineer import Domain
 from engineer.context.symbols import GroupReadout, Readout
 from engineer.edits import edits_text
-from engineer.engineers.rule import teacher_edits
+from engineer.engineers.rule import compute_rule_edits
 from engineer.lake import Bounds, lake_domain
 from engineer.scoring.reading import (
     ReadingReport,
@@ -68,7 +68,7 @@ class Follower:
         readout = parse(context, LAKE)
         blanks = {fact: BLANK[fact] for fact in self.blind}
         groups = {group: replace(row, **blanks) for group, row in readout.groups.items()}
-        return edits_text(teacher_edits(replace(readout, groups=groups), LAKE), LAKE)
+        return edits_text(compute_rule_edits(replace(readout, groups=groups), LAKE), LAKE)
 
     def answers(self, contexts: Sequence[str]) -> list[str]:
         return [self.transform(self._answer(context)) for context in contexts]
@@ -98,7 +98,7 @@ def flip_rates(reading: ReadingReport) -> dict[str, float | None]:
 def test_rule_reads_every_fact():
     reading = measure_reading(CONTEXTS, Follower())
     assert set(flip_rates(reading).values()) == {1.0}
-    assert (reading.right, reading.well_formed) == (1.0, 1.0)
+    assert (reading.accuracy, reading.well_formed) == (1.0, 1.0)
     assert reading.answer_cost == pytest.approx(0.1)
     assert all(
         fact.rule_changes > 0 and fact.gap > 2 * fact.gap_error > 0 for fact in reading.facts
@@ -122,12 +122,12 @@ def test_reading_detects_an_ignored_fact(fact):
     read_part, ignored_part = reading.sentence().split(", but not ")
     assert f"{fact} (0.0%)" in ignored_part
     assert fact not in read_part
-    assert reading.right < 1.0
+    assert reading.accuracy < 1.0
 
 
 def test_reading_without_edits_is_zero():
     reading = measure_reading(CONTEXTS, Silent())
     assert set(flip_rates(reading).values()) == {0.0}
-    assert reading.right == reading.unedited > 0.3
+    assert reading.accuracy == reading.unedited > 0.3
     assert reading.unread == FACTS
     assert reading.sentence().startswith("It doesn't read: ")

@@ -9,7 +9,7 @@ import pytest
 
 from engineer.context.symbols import Readout, symbols_text
 from engineer.edits import edits_pattern, read_edits
-from engineer.engineers.rule import teacher_edits
+from engineer.engineers.rule import compute_rule_edits
 from engineer.lake import Bounds
 from engineer.synthetic import (
     FACTS,
@@ -38,7 +38,7 @@ def test_examples_pair_contexts_with_rule_edits(domain):
     for readout in draw_readouts(domain, 100):
         example = design_example(readout, domain)
         assert example.context == symbols_text(readout, domain)
-        assert read_edits(example.answer, domain) == teacher_edits(readout, domain)
+        assert read_edits(example.answer, domain) == compute_rule_edits(readout, domain)
         assert re.fullmatch(edits_pattern(domain), example.answer)
 
 

@@ -9,16 +9,16 @@ from typing import Any, cast
 import pytest
 
 from engineer import (
+    Costs,
     DesignSettings,
     Engineer,
     GeneratedText,
     LanguageModelEngineer,
-    Spent,
     TextRequest,
     answer_text,
     run_design,
 )
-from engineer.engineers.plans import FixedEngineer
+from engineer.engineers.baselines import FixedEngineer
 from tests.training.sample_run import write_run
 from training.phases import design as phase
 from training.phases.stage_results import make_stage_view, read_stage_results
@@ -92,10 +92,10 @@ def test_ledger_counts_resampled_boards(tmp_path: Path) -> None:
     config = directory.config()
     config = config.model_copy(update={"rehearsal": Rehearsal(contexts=2)})
 
-    def spent() -> Spent:
+    def spent() -> Costs:
         view = make_stage_view(config, read_stage_results(directory, config), 2)
         design = run_design(FixedEngineer(view.current), view, DesignSettings())
-        return phase.add_costs(config, design, view, Spent()).spent
+        return phase.add_costs(config, design, view, Costs()).spent
 
     before = spent()
     metrics = directory.metrics.read()

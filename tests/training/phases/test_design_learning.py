@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import yaml
 
-from engineer import AtlasCell, DesignAtlas, Guard, Spent
+from engineer import AtlasCell, Costs, DesignAtlas, Guard
 from tests.paths import TINY
 from tests.training.fake_run import KilledError, dying_at, stop, without_vllm
 from training import loop
@@ -176,7 +176,7 @@ def test_learning_raises_the_probability_of_good_designs(started):
     worst = score_design(texts[1], view, Guard(), atlas)
     assert records[0].reward_mean == pytest.approx((3 * best + 3 * worst) / 8, rel=1e-5)
     tokens = sum(len(sampler._answers[one % 3]) for one in range(8))
-    assert compute_learning_cost(records) == Spent(
+    assert compute_learning_cost(records) == Costs(
         engineer_tokens=3 * tokens, probe_rollouts=atlas.rollouts, rehearsed_designs=12
     )
 

@@ -9,7 +9,7 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-from engineer import Spent
+from engineer import Costs
 from engineer.scoring.reading import format_reading
 from engineer.space import KnobValues
 from jaxlake.statistics.paired import PairedComparison, compare
@@ -291,7 +291,7 @@ def _collect_facts(run: ReportedRun) -> dict[str, object]:
     return facts
 
 
-def _format_cost(spent: Spent) -> str:
+def _format_cost(spent: Costs) -> str:
     """Return the cost of a design as a list of its non-zero amounts."""
     amounts = spent.model_dump(exclude={"seconds"})
     return ", ".join(f"{n:,} {name.replace('_', ' ')}" for name, n in amounts.items() if n)

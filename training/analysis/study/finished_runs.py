@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from engineer import Spent
+from engineer import Costs
 from engineer.space import KnobValues
 from jaxlake import Failure
 from jaxlake.statistics.paired import compare
@@ -112,7 +112,7 @@ def read_run(directory: RunDirectory, run: StudyRun, expected: RunConfig) -> Fin
         isr=compute_validation_rates(0, answers[-1]).total.isr or 0.0,
         configurations=tuple(stage.configuration.read().values() for stage in stages[1:]),
         ledger=_compute_ledger(
-            directory, config, sum((decision.spent for decision in decisions), Spent())
+            directory, config, sum((decision.spent for decision in decisions), Costs())
         ),
         designs=tuple(decision.kind for decision in decisions[:-1]),
         rolled_back=sum(
@@ -122,7 +122,7 @@ def read_run(directory: RunDirectory, run: StudyRun, expected: RunConfig) -> Fin
     )
 
 
-def _compute_ledger(directory: RunDirectory, config: RunConfig, spent: Spent) -> dict[str, float]:
+def _compute_ledger(directory: RunDirectory, config: RunConfig, spent: Costs) -> dict[str, float]:
     metrics = directory.metrics.read()
     updates = {
         (record.stage, record.update): record.resampled_boards or 0

@@ -54,7 +54,7 @@ def random_configuration(rng: np.random.Generator, domain: Domain) -> Configurat
 class RandomEngineer(ComputedEngineer):
     """Draws a random configuration; see `random_configuration`."""
 
-    seed: int | None = None  # >= 0: the same draw for all tasks; None: a draw by the task's seed
+    seed: int | None = None  # >= 0: one draw for all tasks; None: a draw with each task's seed
     name: str = "random"
 
     def _configuration(self, task: Task) -> Configuration:
