@@ -167,7 +167,7 @@ def verdict(results: Results, entry: Entry) -> str:
 
 
 def comparison_table(names: Sequence[str], files: Sequence[Results]) -> str:
-    """Return a table with the gains over `fixed` in two files, and of the second file over the first.
+    """Return a table with the gains over `fixed` in two files, and the gain between the files.
 
     The files share their learners, so the last column is a paired difference.
     """

@@ -136,8 +136,8 @@ def play_policy(policy: FeaturePolicy, learners: Learners, grid: Grid) -> Any:
         p = success_rates(skill, learners.cost, levels, xp)
         skill = train_skill(learners, skill, shares, levels, drift, xp)
         rates, valid = validate(skill, validation_normals)
-        totals = (xp.sum(rate * count, axis=-1) for rate in (valid_before, valid))
-        fall = compute_fall(*totals, learners.count * groups, xp)
+        count_before, count_after = (xp.sum(r * count, axis=-1) for r in (valid_before, valid))
+        fall = compute_fall(count_before, count_after, learners.count * groups, xp)
         has_fallen = fall[:, None] > MAX_FALL
         shares = xp.where(has_fallen, old_shares, shares)
         levels = xp.where(has_fallen[..., None], old_levels, levels)

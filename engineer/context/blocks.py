@@ -372,7 +372,7 @@ PARTS: dict[str, Part] = {
 
 
 def summary_question(view: StageView, decided: Configuration) -> str:
-    """Return the prompt that asks the engineer for notes after a design; `decided` is the result."""
+    """Return the prompt for the engineer's notes after a design that led to `decided`."""
     totals = Detail(failed_cases=0, slices=False)
     failures = _failure_breakdown(view, totals, ())
     rolled_back = f"{view.notice}\n\n" if view.notice else ""
