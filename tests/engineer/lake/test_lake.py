@@ -62,7 +62,7 @@ def test_configuration_values_are_in_size_order(bounds, current):
     [
         ({"max_hole_ratio": 0.33}, "max_hole_ratio must be a multiple of 0.05, got 0.33"),
         ({"max_hole_ratio": 0.55}, "max_hole_ratio\n.*less than or equal to 0.5"),
-        ({"min_share": 0.35}, "min_share 0.35 for 3 map sizes needs more .* at most 0.3333 is"),
+        ({"min_share": 0.35}, "min_share must be at most 0.3333 for 3 map sizes, got 0.35"),
         ({"sizes": (3, 3)}, r"map sizes must be distinct, got 3, 3"),
         ({"sizes": ()}, "at least 1"),
         ({"sizes": (1, 2)}, "greater than or equal to 2"),
