@@ -1,5 +1,6 @@
 """Protocol of joint policies, their rollouts, and tables of their results by configuration."""
 
+import copy
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -131,8 +132,14 @@ def play_boards(
     conflict: ConflictPolicy,
 ) -> JointRollout:
     """Play every board once, as `roll_out`, but without checks and with keys (B,)."""
-    play = merge_batch_axes(partial(_play_batch, policy, max_steps=max_steps, conflict=conflict))
-    actions, length = play(keys, instances)
+    weights, restore = _traced_fields(policy)
+
+    def play(keys: jax.Array, instances: Instance, *weights: jax.Array) -> Any:
+        traced = restore(weights)
+        return _play_batch(traced, keys, instances, max_steps=max_steps, conflict=conflict)
+
+    play = merge_batch_axes(play, num_shared=len(weights))
+    actions, length = play(keys, instances, *weights)
     verify_all = jax.vmap(verify, (0, 0, 0, None, 0))
     outcome = verify_all(instances, actions, length, jnp.bool_(True), solutions)
     return JointRollout(actions=actions, length=length, outcome=outcome)
@@ -223,6 +230,26 @@ def _check_arguments(
     if len(shape) != batch_axes:
         required = "one leading axis" if batch_axes == 1 else "two leading axes"
         raise ValueError(f"instances must have {required}, got size of shape {shape}")
+
+
+def _traced_fields(policy: JointPolicy) -> tuple[list[jax.Array], Callable[..., JointPolicy]]:
+    """Return the traced arrays in the fields of a policy, and a function that replaces them.
+
+    `jax.vmap` can map over arguments of a function, but not over arrays that it closes over.
+    """
+    leaves, structure = jax.tree.flatten(getattr(policy, "__dict__", {}))
+    is_traced = [isinstance(leaf, jax.core.Tracer) for leaf in leaves]
+    if not any(is_traced):
+        return [], lambda _: policy
+
+    def restore(arrays: Sequence[jax.Array]) -> JointPolicy:
+        replaced, remaining = copy.copy(policy), iter(arrays)
+        pairs = zip(leaves, is_traced, strict=True)
+        chosen = [next(remaining) if traced else x for x, traced in pairs]
+        replaced.__dict__.update(jax.tree.unflatten(structure, chosen))
+        return replaced
+
+    return [leaf for leaf, traced in zip(leaves, is_traced, strict=True) if traced], restore
 
 
 class _SweepOptions(NamedTuple):

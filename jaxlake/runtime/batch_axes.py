@@ -13,33 +13,57 @@ from jaxlake.runtime.random_keys import is_typed_key
 T = TypeVar("T")
 
 
-def merge_batch_axes(function: Callable[..., T]) -> Callable[..., T]:
+def merge_batch_axes(function: Callable[..., T], *, num_shared: int = 0) -> Callable[..., T]:
     """Return a batch function that merges the axes of `jax.vmap` into its batch axis.
 
     Args:
         function: Maps positional arguments with leaves (B, ...) to results with leaves (B, ...).
+        num_shared: Number of its last arguments that have no batch axis, such as weights.
 
     Returns:
         The function. Under `jax.vmap` over n elements it receives leaves (n * B, ...); unmapped
-        arguments are repeated.
+        arguments are repeated. If shared arguments are mapped, it is called once per element.
     """
     batch_function = jax.custom_batching.custom_vmap(_without_varying_axes(function))
 
     @batch_function.def_vmap
     def merge_axes(axis_size: int, in_batched: list[Any], *arguments: Any) -> tuple[Any, Any]:
+        num_merged = len(arguments) - num_shared
+        if any(jax.tree.leaves(in_batched[num_merged:])):
+            return _map_sequentially(batch_function, in_batched, arguments)
+        arguments, shared = arguments[:num_merged], arguments[num_merged:]
+
         def flatten(leaf: jax.Array, is_batched: bool) -> jax.Array:
             mapped = leaf if is_batched else jnp.broadcast_to(leaf, (axis_size, *leaf.shape))
             return mapped.reshape(-1, *mapped.shape[2:])
 
-        flat = jax.tree.map(flatten, arguments, tuple(in_batched))
+        flat = jax.tree.map(flatten, arguments, tuple(in_batched[:num_merged]))
         first, is_batched = jax.tree.leaves(arguments)[0], jax.tree.leaves(in_batched)[0]
         B = first.shape[1 if is_batched else 0]  # reshape cannot infer it for empty results
         results = jax.tree.map(
-            lambda leaf: leaf.reshape(axis_size, B, *leaf.shape[1:]), batch_function(*flat)
+            lambda leaf: leaf.reshape(axis_size, B, *leaf.shape[1:]),
+            batch_function(*flat, *shared),
         )
         return results, jax.tree.map(lambda _: True, results)
 
     return batch_function
+
+
+def _map_sequentially(
+    function: Callable[..., Any], in_batched: list[Any], arguments: tuple[Any, ...]
+) -> tuple[Any, Any]:
+    """Apply a function to one element of the batched arguments after another."""
+    leaves, structure = jax.tree.flatten(arguments)
+    flags = jax.tree.leaves(in_batched)
+
+    def call(elements: list[jax.Array]) -> Any:
+        element = iter(elements)
+        pairs = zip(leaves, flags, strict=True)
+        chosen = [next(element) if flag else x for x, flag in pairs]
+        return function(*jax.tree.unflatten(structure, chosen))
+
+    results = jax.lax.map(call, [x for x, flag in zip(leaves, flags, strict=True) if flag])
+    return results, jax.tree.map(lambda _: True, results)
 
 
 def _without_varying_axes(function: Callable[..., T]) -> Callable[..., T]:

@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -208,6 +209,34 @@ def test_roll_out_checks_the_actions_of_a_policy():
             roll_out(jax.random.key(0), _Constant(actions, dtype), boards, max_steps=4)
     played = roll_out(jax.random.key(0), _Constant((4, 4, 0), np.int32), boards, max_steps=4)
     assert played.outcome.valid.all()
+
+
+@dataclass(frozen=True, eq=False)
+class _Network:
+    """A policy whose weights favour actions."""
+
+    weights: jax.Array  # (5,)
+
+    def start(self, key, instance):
+        return ()
+
+    def act(self, key, instance, positions, time, memory):
+        return jax.random.categorical(key, self.weights, shape=(K,)), memory
+
+
+def test_roll_out_is_mapped_over_keys_and_weights():
+    boards, keys = _make_boards(_random_grids(7, 2, 2)), jax.random.split(jax.random.key(3), 4)
+    weights = jnp.stack([jnp.arange(5.0), -jnp.arange(5.0)])
+
+    def play(weights, key):
+        return roll_out(key, _Network(weights), boards, max_steps=6).actions
+
+    expected = np.stack([[play(row, key) for key in keys] for row in weights])
+    assert len({actions.tobytes() for actions in expected.reshape(8, -1)}) > 4
+    by_keys = jax.jit(jax.vmap(play, (None, 0)))
+    by_both = jax.vmap(jax.vmap(play, (None, 0)), (0, None))
+    assert_same(np.stack([by_keys(row, keys) for row in weights]), expected)
+    assert_same(by_both(weights, keys), expected)
 
 
 @dataclass(frozen=True)
