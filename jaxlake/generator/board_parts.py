@@ -68,7 +68,7 @@ def part_of(instances: Instance, parts: int) -> np.ndarray:
             free[rows, cells[:, agent, 0], cells[:, agent, 1]] &= ~exists[:, agent]
     free = free.reshape(B, -1)
     start, goal = (cells[:, 0] @ [holes.shape[2], 1] for cells in (starts, goals))
-    rank = np.cumsum(free, axis=1) - free  # of each cell among the free cells
+    rank = np.cumsum(free, axis=1) - free  # rank of each cell among the free cells
     num_goals = np.sum(free, axis=1) - 1
     placement = rank[rows, start] * num_goals + rank[rows, goal] - (goal > start)
     endpoints = np.concatenate([starts, goals], axis=-1).astype(np.uint32) << np.array(
@@ -133,7 +133,7 @@ def _hash(endpoints: Any, exists: Any) -> Any:
 
 
 def _scale(high: jax.Array, low: jax.Array, count: jax.Array) -> jax.Array:
-    """Return floor(word * count / 2**64), int32, of a 64-bit word, for 0 <= count < 2**31."""
+    """Return floor((2**32 * high + low) * count / 2**64), int32, for 0 <= count < 2**31."""
     count = count.astype(jnp.uint32)
     carried = multiply_high(low, count)
     overflow = high * count + carried < carried

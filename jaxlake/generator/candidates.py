@@ -79,25 +79,26 @@ def _draw_holes(keys: jax.Array, size: jax.Array, holes: jax.Array, N: int) -> j
     cells = size * size
     # If more than half of the cells are holes, draw the complement, which takes fewer words.
     count = jnp.minimum(holes, cells - holes)
-    inverse = jnp.float32(1) / size.astype(jnp.float32)
+    inverse_size = jnp.float32(1) / size.astype(jnp.float32)
 
-    def bit(index: jax.Array) -> jax.Array:
-        row = ((index.astype(jnp.float32) + 0.5) * inverse).astype(jnp.int32)
-        return cell_bit(index + row * (N - size), words)
+    def padded_cell_bit(cell: jax.Array) -> jax.Array:
+        row = ((cell.astype(jnp.float32) + 0.5) * inverse_size).astype(jnp.int32)
+        return cell_bit(cell + row * (N - size), words)
 
-    def step(number: jax.Array, bits: jax.Array) -> jax.Array:
-        draws = random_words(keys, _HOLES + number, _WORDS_PER_STEP)
-        for place in range(_WORDS_PER_STEP):
-            i = number * _WORDS_PER_STEP + place
-            last = cells - count + i
-            pick = bit(_scale(draws[place], last + 1))
-            is_repeat = jnp.any((bits & pick) != 0, axis=0)
-            bits |= jnp.where(i < count, jnp.where(is_repeat, bit(last), pick), 0)
+    def add_cells(step: jax.Array, bits: jax.Array) -> jax.Array:
+        draws = random_words(keys, _HOLES + step, _WORDS_PER_STEP)
+        for index in range(_WORDS_PER_STEP):
+            i = step * _WORDS_PER_STEP + index
+            last_cell = cells - count + i
+            bit = padded_cell_bit(_scale(draws[index], last_cell + 1))
+            is_repeated = jnp.any((bits & bit) != 0, axis=0)
+            new_bit = jnp.where(is_repeated, padded_cell_bit(last_cell), bit)
+            bits |= jnp.where(i < count, new_bit, 0)
         return bits
 
     words = -(-N * N // 32)
     steps = -(-jnp.max(count, initial=0) // _WORDS_PER_STEP)
-    bits = jax.lax.fori_loop(0, steps, step, jnp.zeros((words, size.shape[0]), jnp.uint32))
+    bits = jax.lax.fori_loop(0, steps, add_cells, jnp.zeros((words, size.shape[0]), jnp.uint32))
     return jnp.where(count < holes, _on_board(size, N) & ~bits, bits)
 
 
@@ -107,12 +108,12 @@ def _draw_endpoints(
     """Return uint32 (K, B) with one byte each for start row and column, goal row and column."""
     words = jax.vmap(lambda agent: random_words(keys, agent, 2))(jnp.arange(K, dtype=jnp.int32))
 
-    def pick(free: jax.Array, word: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def draw_cell(free: jax.Array, word: jax.Array) -> tuple[jax.Array, jax.Array]:
         cell = _random_cell(free, word)
         return free & ~cell_bit(cell, free.shape[0]), cell
 
     # Agents that do not exist come last, so their cells affect no other agent.
-    _, cells = jax.lax.scan(pick, free, words.reshape(2 * K, -1))
+    _, cells = jax.lax.scan(draw_cell, free, words.reshape(2 * K, -1))
     packed = (cells // N | (cells % N) << 8).reshape(K, 2, -1)
     endpoints = (packed[:, 0] | packed[:, 1] << 16).astype(jnp.uint32)
     return jnp.where(np.arange(K)[:, None] < num_agents, endpoints, 0)
@@ -133,15 +134,15 @@ def cell_of_rank(free: jax.Array, rank: jax.Array) -> jax.Array:
     bits = jnp.sum(jnp.where(mask, free, 0), axis=0, dtype=jnp.uint32)
     rank -= jnp.sum(jnp.where(mask, cumulative - counts, 0), axis=0, dtype=jnp.int32)
     # Find the bit of that rank within its word by bisection.
-    place = jnp.zeros_like(rank)
+    bit_index = jnp.zeros_like(rank)
     for width in (16, 8, 4, 2, 1):
         low = bits & jnp.uint32((1 << width) - 1)
-        below = jax.lax.population_count(low).astype(jnp.int32)
-        upper = rank >= below
-        rank -= jnp.where(upper, below, 0)
-        place += jnp.where(upper, width, 0)
-        bits = jnp.where(upper, bits >> width, low)
-    return word * 32 + place
+        num_low = jax.lax.population_count(low).astype(jnp.int32)
+        is_high = rank >= num_low
+        rank -= jnp.where(is_high, num_low, 0)
+        bit_index += jnp.where(is_high, width, 0)
+        bits = jnp.where(is_high, bits >> width, low)
+    return word * 32 + bit_index
 
 
 def random_words(keys: jax.Array, number: jax.Array | int, count: int) -> jax.Array:

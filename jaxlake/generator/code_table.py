@@ -1,7 +1,7 @@
-"""Set of codes on the device: a hash table with open addressing and double hashing.
+"""Hash table of board codes on the device, with open addressing and double hashing.
 
-The caller stores the codes in an array, and the table holds row numbers of this array. All lanes
-probe at once. If several lanes claim an empty slot, the lowest row number wins.
+The caller stores the codes in an array, and the table holds row indices of this array. All lanes
+probe at once. If several lanes claim an empty slot, the lowest row wins.
 """
 
 import jax

@@ -1,8 +1,8 @@
-"""Feasibility of board sets: counts of candidate kinds on a grid of parameters.
+"""Feasibility of board sets: acceptance rates of candidates on a grid of parameters.
 
 A set in which a share w of the boards needs a wait takes max(w / p, (1 - w) / q) candidates per
-board, where p and q are the shares of candidates with and without a wait. The inverse is the
-acceptance rate.
+board. Here p and q are the shares of candidates that are solvable with and without a wait. The
+acceptance rate is the inverse, boards per candidate.
 """
 
 import functools
@@ -36,10 +36,10 @@ class KindSurvey:
     size: int
     holes: int
     candidates: int
-    wait: int  # solvable, and a wait is needed
-    no_wait: int  # solvable without a wait
-    unsolvable: int  # proved
-    unknown: int
+    wait: int  # solvable, and needs a wait
+    no_wait: int  # solvable, and needs no wait
+    unsolvable: int  # proved unsolvable
+    unknown: int  # the solver gave up
 
     @property
     def boards(self) -> int:
@@ -101,14 +101,14 @@ def survey(
             sizes, holes = jnp.array(feasible, jnp.int32).T[1:]
             largest, batch = max(kind[1] for kind in feasible), len(feasible) * candidates
             limits = (agents, largest, candidates, horizon, min(_BATCH_SIZE, batch))
-            counts = _survey(key, sizes, holes, *limits)
+            counts = _count_outcomes(key, sizes, holes, *limits)
             for kind, row in zip(feasible, np.asarray(counts).tolist(), strict=True):
                 surveys[kind] = KindSurvey(*kind, candidates, *row)
     return [surveys[kind] for kind in strata]
 
 
 @functools.partial(jax.jit, static_argnums=range(3, 8))
-def _survey(
+def _count_outcomes(
     key: jax.Array,
     size: jax.Array,
     holes: jax.Array,
@@ -118,7 +118,7 @@ def _survey(
     horizon: int,
     batch_size: int,
 ) -> jax.Array:
-    """Return int32 (G, 4): wait, no wait, unsolvable, unknown; memory holds a single batch."""
+    """Return int32 (G, 4), the counts of candidates by outcome in the order of `KindSurvey`."""
     G = size.shape[0]
     shapes = {"max_size": max_size, "max_agents": num_agents}
     fold = jax.vmap(jax.random.fold_in)
@@ -126,18 +126,18 @@ def _survey(
 
     def count_batch(counts: jax.Array, batch: jax.Array) -> tuple[jax.Array, None]:
         lane = batch * batch_size + jnp.arange(batch_size, dtype=jnp.int32)
-        kind_survey = jnp.minimum(lane // candidates, G - 1)
+        kind = jnp.minimum(lane // candidates, G - 1)
         agents = jnp.full(batch_size, num_agents, jnp.int32)
-        sides, number = size[kind_survey], lane % candidates
-        codes = draw_codes(keys[kind_survey], number, sides, holes[kind_survey], agents, **shapes)
+        sides, number = size[kind], lane % candidates
+        codes = draw_codes(keys[kind], number, sides, holes[kind], agents, **shapes)
         boards = decode_boards(codes, sides, agents, **shapes)
         budget = candidate_budgets(boards)  # count exactly the boards that `generate` keeps
         solutions = solve_batch(boards, horizon=horizon, max_expansions=budget)
         optimal = solutions.status == Status.OPTIMAL
-        kinds = [optimal & solutions.needs_wait, optimal & ~solutions.needs_wait]
-        kinds += [solutions.status == status for status in (Status.UNSOLVABLE, Status.UNKNOWN)]
-        flags = jnp.stack(kinds, axis=1) & (lane < G * candidates)[:, None]
-        return counts + jax.ops.segment_sum(flags.astype(jnp.int32), kind_survey, G), None
+        outcomes = [optimal & solutions.needs_wait, optimal & ~solutions.needs_wait]
+        outcomes += [solutions.status == status for status in (Status.UNSOLVABLE, Status.UNKNOWN)]
+        flags = jnp.stack(outcomes, axis=1) & (lane < G * candidates)[:, None]
+        return counts + jax.ops.segment_sum(flags.astype(jnp.int32), kind, G), None
 
     batches = jnp.arange(-(-G * candidates // batch_size), dtype=jnp.int32)
     return jax.lax.scan(count_batch, jnp.zeros((G, 4), jnp.int32), batches)[0]
@@ -145,7 +145,7 @@ def _survey(
 
 @dataclass(frozen=True)
 class FeasibilityRow:
-    """One cell of the map. Shares are of the candidates, with 95% Wilson bounds."""
+    """Counts and acceptance rate for one combination of parameters."""
 
     num_agents: int
     size: int
@@ -159,7 +159,7 @@ class FeasibilityRow:
     unknown: int
     wait_share: float  # of the solvable boards
     acceptance: float  # boards per candidate of a large set
-    acceptance_low: float
+    acceptance_low: float  # 95% bounds
     acceptance_high: float
     problem: str | None  # why the set is infeasible, or why no candidate fits
 

@@ -78,7 +78,7 @@ def lake_params(
     }
     traced = {name: jnp.asarray(field) for name, field in arguments.items() if _is_traced(field)}
     fields = validate_mixture(
-        **arguments | {name: _placeholder(name, field) for name, field in traced.items()}
+        **arguments | {name: _make_placeholder(name, field) for name, field in traced.items()}
     )
     shape = np.broadcast_shapes(*(field.shape for field in fields.values()))
     leaves = {
@@ -101,10 +101,10 @@ def _is_traced(field: object) -> bool:
 _VALID_VALUES = {"size": 2, "hole_ratio": 0, "wait_ratio": 0, "num_agents": 2, "data_ratio": 1}
 
 
-def _placeholder(name: str, traced: jax.Array) -> np.ndarray:
-    """Return valid values with the shape and dtype of a traced field, for the checks."""
-    kind = np.int32 if jnp.issubdtype(traced.dtype, jnp.integer) else np.float32
-    return np.full(traced.shape, _VALID_VALUES[name], bool if traced.dtype == bool else kind)
+def _make_placeholder(name: str, traced: jax.Array) -> np.ndarray:
+    """Return valid values with the shape and kind of dtype of a traced field, for the checks."""
+    dtype = np.int32 if jnp.issubdtype(traced.dtype, jnp.integer) else np.float32
+    return np.full(traced.shape, _VALID_VALUES[name], bool if traced.dtype == bool else dtype)
 
 
 def hole_count(size: jax.Array | int, hole_ratio: jax.Array | float) -> jax.Array:
@@ -152,10 +152,10 @@ def board_counts(params: LakeParams, n: jax.Array | int) -> jax.Array:
     missing = n - jnp.sum(counts)
     rank = jnp.argsort(jnp.argsort(-remainder, stable=True), stable=True)
     S = ratio.shape[0]
-    even, extra = jnp.abs(missing) // S, jnp.abs(missing) % S
-    up = even + (rank < extra)
-    down = even + (rank >= S - extra)
-    return counts + jnp.where(missing >= 0, up, -down).astype(jnp.int32)
+    per_cell, extra = jnp.abs(missing) // S, jnp.abs(missing) % S
+    increase = per_cell + (rank < extra)
+    decrease = per_cell + (rank >= S - extra)
+    return counts + jnp.where(missing >= 0, increase, -decrease).astype(jnp.int32)
 
 
 def wait_counts(params: LakeParams, counts: jax.Array) -> jax.Array:
@@ -187,7 +187,7 @@ def _exact_share(ratio: jax.Array, counts: jax.Array) -> jax.Array:
     mantissa = (bits & 0x7FFFFF) | 0x800000
     scale = 150 - (bits >> 23 & 0xFF).astype(jnp.int32)
 
-    # Twice the product, rounded down, from the two words of mantissa * counts.
+    # Twice the product, rounded down, from the high and low half of mantissa * counts.
     high = multiply_high(mantissa, counts.astype(jnp.uint32))
     low = mantissa * counts.astype(jnp.uint32)
     shift = (scale - 1).astype(jnp.uint32)  # 22 or more

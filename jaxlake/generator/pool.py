@@ -1,4 +1,4 @@
-"""Pool of board slots in which `generate` builds sets: plan, state and finished sets."""
+"""Pool of board slots in which `generate` builds sets: layout, state and finished sets."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -48,7 +48,7 @@ class Generated:
 class PoolOptions(NamedTuple):
     """Static options of a program."""
 
-    slots: int  # board slots per set, see `_slots`
+    slots: int  # board slots per set
     max_size: int
     max_agents: int
     horizon: int
@@ -63,27 +63,28 @@ def default_batch_size(boards: int, widths: Widths) -> int:
     return min(max(1 << (2 * boards - 1).bit_length(), 64), limit)
 
 
-class Plan(NamedTuple):
-    """Quotas and slots of G = C * S cells. A stream has the number of its first cell.
+class SlotLayout(NamedTuple):
+    """Quotas and slots of the G = C * S cells of C sets.
 
-    Each of the C sets has M slots. Slots are ordered by stream, kind and cell, unused slots last.
+    Cells of the same kind in a set share a stream of candidates, which has the index of the first
+    of them. Each set has M slots, ordered by stream, kind and cell, with unused slots last.
     """
 
     counts: jax.Array  # int32 (G, 2), boards of each cell by kind
-    offset: jax.Array  # int32 (G, 2), boards of the stream that belong to earlier cells
-    stream: jax.Array  # int32 (G,)
-    slots: jax.Array  # int32 (G, 2), first slot of each stream
-    room: jax.Array  # int32 (G, 2), boards to make per stream, 0 if infeasible
+    cell_offset: jax.Array  # int32 (G, 2), boards of the stream that belong to earlier cells
+    stream: jax.Array  # int32 (G,), stream of each cell
+    first_slot: jax.Array  # int32 (G, 2), first slot of each stream
+    quota: jax.Array  # int32 (G, 2), boards to make per stream, 0 if infeasible
     cell_of_slot: jax.Array  # int32 (C * M,), G for unused slots
 
 
 class PoolState(NamedTuple):
-    """Boards and counts of the rounds so far."""
+    """Boards and counts after some rounds."""
 
-    num_drawn: jax.Array  # int32 (G,), the next candidate of each stream
-    filled: jax.Array  # int32 (G, 2)
+    num_drawn: jax.Array  # int32 (G,), candidates drawn from each stream
+    filled: jax.Array  # int32 (G, 2), filled slots of each stream by kind
     counters: jax.Array  # int32 (G, 5), candidates, then counts by Status, then duplicates
-    number: jax.Array  # int32 (C * M,), candidate in each slot, _UNFILLED if none
+    candidate: jax.Array  # int32 (C * M,), number of the candidate in each slot, or _UNFILLED
     codes: jax.Array  # uint32 (C * M, V + 1), code and stream of the candidate in each slot
     solutions: Solution  # leaves (C * M, ...)
     table: jax.Array  # int32 (T,), slots by code
@@ -92,9 +93,9 @@ class PoolState(NamedTuple):
 class PoolInputs(NamedTuple):
     """Values that stay the same in all rounds."""
 
-    plan: Plan
-    streams: jax.Array  # keys (G,)
-    size: jax.Array  # int32 (G,)
+    layout: SlotLayout
+    streams: jax.Array  # PRNG keys (G,) of the streams
+    size: jax.Array  # int32 (G,), of the boards of each cell
     holes: jax.Array  # int32 (G,)
     num_agents: jax.Array  # int32 (G,)
     max_candidates: jax.Array  # int32 (), candidates of a stream before giving up
@@ -114,12 +115,12 @@ def init_pool(
     size = params.size.astype(jnp.int32).reshape(G)
     num_agents = params.num_agents.astype(jnp.int32).reshape(G)
     holes = mixture.hole_count(size, params.hole_ratio.reshape(G))
-    plan = _make_plan(params, size, holes, num_agents, n[0], options)
+    layout = _make_layout(params, size, holes, num_agents, n[0], options)
     streams = jnp.repeat(keys, S)
-    for numbers in (size, holes, num_agents):
-        streams = jax.vmap(jax.random.fold_in)(streams, numbers)
-    inputs = PoolInputs(plan, streams, size, holes, num_agents, max_candidates[0], part[0])
-    return inputs, _empty_state(plan.cell_of_slot.shape[0], G, options)
+    for field in (size, holes, num_agents):
+        streams = jax.vmap(jax.random.fold_in)(streams, field)
+    inputs = PoolInputs(layout, streams, size, holes, num_agents, max_candidates[0], part[0])
+    return inputs, _empty_state(layout.cell_of_slot.shape[0], G, options)
 
 
 def _empty_state(total: int, G: int, options: PoolOptions) -> PoolState:
@@ -128,21 +129,21 @@ def _empty_state(total: int, G: int, options: PoolOptions) -> PoolState:
         num_drawn=jnp.zeros(G, jnp.int32),
         filled=jnp.zeros((G, NUM_KINDS), jnp.int32),
         counters=jnp.zeros((G, 2 + len(Status)), jnp.int32),
-        number=jnp.full(total, _UNFILLED),
+        candidate=jnp.full(total, _UNFILLED),
         codes=jnp.zeros((total, code_length(options.max_size, options.max_agents) + 1), jnp.uint32),
         solutions=jax.tree.map(lambda x: jnp.broadcast_to(x, (total, *x.shape)), unknown),
         table=empty_table(total),
     )
 
 
-def _make_plan(
+def _make_layout(
     params: LakeParams,
     size: jax.Array,
     holes: jax.Array,
     num_agents: jax.Array,
     n: jax.Array,
     options: PoolOptions,
-) -> Plan:
+) -> SlotLayout:
     C, S = params.size.shape
     G = C * S
     boards = jax.vmap(partial(mixture.board_counts, n=n))(params)
@@ -160,21 +161,21 @@ def _make_plan(
     totals = jax.ops.segment_sum(counts, stream, num_segments=G)
     ends = jnp.cumsum(totals.reshape(-1), dtype=jnp.int32).reshape(G, NUM_KINDS)
 
-    # Runs of slots that belong to one cell, in slot order.
-    kind_of_run = np.arange(NUM_KINDS)[:, None]
-    order = jnp.argsort((stream * NUM_KINDS + kind_of_run).reshape(-1), stable=True)
+    # Each kind of a cell has a run of consecutive slots.
+    kind = np.arange(NUM_KINDS)[:, None]
+    order = jnp.argsort((stream * NUM_KINDS + kind).reshape(-1), stable=True)
     lengths = counts.T.reshape(-1)[order]
     run_ends = jnp.cumsum(lengths, dtype=jnp.int32)
     slots = jnp.arange(C * options.slots, dtype=jnp.int32)
     run = jnp.searchsorted(run_ends, slots, side="right", method="sort")
     starts = jnp.zeros(NUM_KINDS * G, jnp.int32).at[order].set(run_ends - lengths)
     first = ends - totals
-    return Plan(
+    return SlotLayout(
         counts=counts,
-        offset=starts.reshape(NUM_KINDS, G).T - first[stream],
+        cell_offset=starts.reshape(NUM_KINDS, G).T - first[stream],
         stream=stream,
-        slots=first,
-        room=jnp.where(feasible[:, None], totals, 0),
+        first_slot=first,
+        quota=jnp.where(feasible[:, None], totals, 0),
         cell_of_slot=jnp.where(slots < C * n, order[run] % G, G).astype(jnp.int32),
     )
 
@@ -183,14 +184,14 @@ def collect_sets(
     inputs: PoolInputs, state: PoolState, n: jax.Array, options: PoolOptions
 ) -> Generated:
     """Return the finished sets, leaves (C, ...) of M slots, for the same `n` as in `init_pool`."""
-    plan, size, num_agents, C = inputs.plan, inputs.size, inputs.num_agents, len(n)
+    layout, size, num_agents, C = inputs.layout, inputs.size, inputs.num_agents, len(n)
     slots = jnp.arange(C * options.slots, dtype=jnp.int32)
-    ordered = jax.lax.sort((plan.cell_of_slot, state.number, slots), num_keys=2)
+    ordered = jax.lax.sort((layout.cell_of_slot, state.candidate, slots), num_keys=2)
     if C > 1:  # move the n slots of each set to its front
         rows = (jnp.arange(C)[:, None] * n[0] + jnp.arange(options.slots)).reshape(-1)
         ordered = tuple(leaf.at[rows].get(mode="clip") for leaf in ordered)
-    cell, number, order = ordered
-    filled = number != _UNFILLED
+    cell, candidate, order = ordered
+    filled = candidate != _UNFILLED
     shapes = {"max_size": options.max_size, "max_agents": options.max_agents}
     boards = decode_boards(state.codes[order, :-1], size[cell], num_agents[cell], **shapes)
 
@@ -198,16 +199,16 @@ def collect_sets(
         is_filled = filled.reshape(-1, *[1] * (leaf.ndim - 1))
         return jnp.where(is_filled, leaf, jnp.zeros((), leaf.dtype))
 
-    num_filled = jnp.clip(state.filled[plan.stream] - plan.offset, 0, plan.counts)
-    missing = plan.counts - num_filled
-    candidates, solvable, unsolvable, unknown, duplicates = state.counters[plan.stream].T
+    num_filled = jnp.clip(state.filled[layout.stream] - layout.cell_offset, 0, layout.counts)
+    missing = layout.counts - num_filled
+    candidates, solvable, unsolvable, unknown, duplicates = state.counters[layout.stream].T
     generated = Generated(
         instances=jax.tree.map(clear_unfilled, boards),
         solutions=jax.tree.map(lambda leaf: leaf[order], state.solutions),
         filled=filled,
         cell=cell % (size.shape[0] // C),
-        requested_wait=plan.counts[:, 1],
-        requested_no_wait=plan.counts[:, 0],
+        requested_wait=layout.counts[:, 1],
+        requested_no_wait=layout.counts[:, 0],
         shortfall_wait=missing[:, 1],
         shortfall_no_wait=missing[:, 0],
         candidates=candidates,

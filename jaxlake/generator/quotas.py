@@ -113,10 +113,10 @@ def fill_quotas(
     missing = np.array(quotas, np.int64)
     S = len(missing)
     counters = {name: np.zeros(S, np.int64) for name in COUNTERS}
-    spent = np.zeros(S, np.int64)
-    parts: list[SolvedBoards] = []
+    spent = np.zeros(S, np.int64)  # candidates that count towards the budget
+    batches: list[SolvedBoards] = []
     attempt = failed_calls = 0
-    while missing.any() or not parts:
+    while missing.any() or not batches:
         doublings = attempt if oversample else max(0, failed_calls - _MAX_FAILED_CALLS)
         targets = _add_extra(missing, doublings, options.capacity)
         request = _make_request(params, targets, options.capacity)
@@ -124,71 +124,74 @@ def fill_quotas(
         boards = SolvedBoards(generated.instances, generated.solutions, np.asarray(generated.cell))
         boards = boards.take(np.asarray(generated.filled))
         digests = board_digests(boards.instances)
-        new = ~digest_set.contains(digests)
-        accepted = new & _is_within_quota(boards, new, missing)
+        is_new = ~digest_set.contains(digests)
+        accepted = is_new & _is_within_quota(boards, is_new, missing)
         failed_calls = 0 if accepted.any() else failed_calls + 1
         digest_set.add(digests[accepted])
-        parts.append(boards.take(accepted))
-        missing -= _count_kinds(parts[-1], S)
+        batches.append(boards.take(accepted))
+        missing -= _count_kinds(batches[-1], S)
         for name in COUNTERS:
             counters[name] += getattr(generated, name)[:S]
-        counters["duplicates"] += np.bincount(boards.cell[~new], minlength=S)
+        counters["duplicates"] += np.bincount(boards.cell[~is_new], minlength=S)
         if attempt or not oversample:
             spent += generated.candidates[:S]
         # A shortfall means that a whole budget was spent on this kind, or that it is infeasible.
         shortfall = np.stack([generated.shortfall_no_wait, generated.shortfall_wait], axis=1)[:S]
         missing[(shortfall > 0) | (spent >= options.max_candidates)[:, None]] = 0
         attempt += 1
-    result = SolvedBoards.concatenate(parts)
-    result = result.take(np.argsort(result.cell, kind="stable"))
-    return FilledQuotas(result, _count_kinds(result, S), counters)
+    merged = SolvedBoards.concatenate(batches)
+    merged = merged.take(np.argsort(merged.cell, kind="stable"))
+    return FilledQuotas(merged, _count_kinds(merged, S), counters)
 
 
 def _make_request(params: LakeParams, targets: np.ndarray, capacity: int) -> LakeParams:
     """Return parameters with which `generate` makes exactly these counts, up to the capacity."""
-    # The counts are the data ratios, which float32 holds exactly. One extra cell, all holes, takes
-    # the remaining capacity, so that a single program serves any counts.
-    cells = targets.sum(axis=1)
-    waits = targets[:, 1] / np.maximum(cells, 1)
-    counts = np.clip(capacity - (np.cumsum(cells) - cells), 0, cells)
+    # The counts are the data ratios, which float32 holds exactly. An extra infeasible cell, whose
+    # boards would consist of holes only, takes the remaining capacity, so that a single program
+    # serves any counts.
+    totals = targets.sum(axis=1)
+    wait_ratios = targets[:, 1] / np.maximum(totals, 1)
+    counts = np.clip(capacity - (np.cumsum(totals) - totals), 0, totals)
 
-    def append(leaf: Any, last: float, dtype: Any) -> np.ndarray:
-        return np.append(np.asarray(leaf, dtype), dtype(last))
+    def append(leaf: Any, extra: float, dtype: Any) -> np.ndarray:
+        return np.append(np.asarray(leaf, dtype), dtype(extra))
 
     leaves: dict[str, Any] = {
         "size": append(params.size, 2, np.int32),
         "data_ratio": append(counts, capacity - counts.sum(), np.float32),
         "hole_ratio": append(params.hole_ratio, 1, np.float32),
-        "wait_ratio": append(waits, 0, np.float32),
+        "wait_ratio": append(wait_ratios, 0, np.float32),
         "num_agents": append(params.num_agents, 2, np.int32),
     }
     return LakeParams(**leaves)
 
 
 def _add_extra(missing: np.ndarray, doublings: int, capacity: int) -> np.ndarray:
+    """Return the counts to request: `missing`, doubled several times within the capacity."""
     if doublings == 0:
         return missing
-    wanted = np.minimum(missing << min(doublings, _MAX_DOUBLINGS), capacity)
-    extra = np.where(missing > 0, np.maximum(wanted, _MIN_EXTRA) - missing, 0).clip(min=0)
-    room = max(0, capacity - int(missing.sum()))
-    if extra.sum() > room:
-        extra = extra * room // int(extra.sum())
+    doubled = np.minimum(missing << min(doublings, _MAX_DOUBLINGS), capacity)
+    extra = np.where(missing > 0, np.maximum(doubled, _MIN_EXTRA) - missing, 0).clip(min=0)
+    max_extra = max(0, capacity - int(missing.sum()))
+    if extra.sum() > max_extra:
+        extra = extra * max_extra // int(extra.sum())
     return missing + extra
 
 
-def _is_within_quota(boards: SolvedBoards, new: np.ndarray, missing: np.ndarray) -> np.ndarray:
+def _is_within_quota(boards: SolvedBoards, is_new: np.ndarray, missing: np.ndarray) -> np.ndarray:
     """Return which new boards are among the first `missing` of their cell and kind, bool (B,)."""
-    kinds = _kinds(boards)
+    kinds = _number_kinds(boards)
     is_within = np.zeros(len(kinds), bool)
-    for kind, room in enumerate(missing.reshape(-1)):
-        is_within[np.flatnonzero(new & (kinds == kind))[:room]] = True
+    for kind, count in enumerate(missing.reshape(-1)):
+        is_within[np.flatnonzero(is_new & (kinds == kind))[:count]] = True
     return is_within
 
 
 def _count_kinds(boards: SolvedBoards, cells: int) -> np.ndarray:
     """Return the number of boards of each cell and kind, int64 (cells, 2)."""
-    return np.bincount(_kinds(boards), minlength=2 * cells).reshape(cells, 2)
+    return np.bincount(_number_kinds(boards), minlength=2 * cells).reshape(cells, 2)
 
 
-def _kinds(boards: SolvedBoards) -> np.ndarray:
+def _number_kinds(boards: SolvedBoards) -> np.ndarray:
+    """Return one number per board, 2 * cell + kind."""
     return boards.cell * 2 + boards.solutions.needs_wait

@@ -35,13 +35,13 @@ FillPool = Callable[[jax.Array, LakeParams, jax.Array, jax.Array, jax.Array], Ge
 
 
 class Lanes(NamedTuple):
-    """One candidate per lane, ordered by stream and by candidate within a stream."""
+    """The B candidates of a round, one per lane, ordered by stream and number."""
 
     stream: jax.Array  # int32 (B,)
-    number: jax.Array  # int32 (B,), number of the candidate
+    candidate: jax.Array  # int32 (B,), number of the candidate in its stream
     valid: jax.Array  # bool (B,), False beyond max_candidates and outside the requested part
-    first: jax.Array  # int32 (B,), first lane of the same stream
-    ends: jax.Array  # int32 (G,), end of each stream's lanes
+    first_lane: jax.Array  # int32 (B,), first lane of the same stream
+    stream_ends: jax.Array  # int32 (G,), end of each stream's lanes
 
 
 class Candidates(NamedTuple):
@@ -74,8 +74,8 @@ def fill_pool(
     inputs, initial = init_pool(keys, params, n, max_candidates, part, options)
     B = _num_lanes(inputs, options)
 
-    def examine(stream: jax.Array, number: jax.Array) -> SolvedCandidates:
-        candidates = _draw_candidates(inputs, stream, number, options)
+    def examine(stream: jax.Array, candidate: jax.Array) -> SolvedCandidates:
+        candidates = _draw_candidates(inputs, stream, candidate, options)
         solutions = solve_batch(
             candidates.boards,
             horizon=options.horizon,
@@ -84,18 +84,18 @@ def fill_pool(
         )
         return candidates.codes, candidates.in_part, solutions
 
-    def examine_all(stream: jax.Array, number: jax.Array) -> SolvedCandidates:
+    def examine_all(stream: jax.Array, candidate: jax.Array) -> SolvedCandidates:
         """Examine all lanes; with a device axis, examine a share per device and gather."""
         if axis_name is None:
-            return examine(stream, number)
+            return examine(stream, candidate)
         share = B // jax.lax.axis_size(axis_name)
         start = jax.lax.axis_index(axis_name) * share
-        lanes = (jax.lax.dynamic_slice_in_dim(leaf, start, share) for leaf in (stream, number))
+        lanes = (jax.lax.dynamic_slice_in_dim(leaf, start, share) for leaf in (stream, candidate))
         return jax.lax.all_gather(examine(*lanes), axis_name, tiled=True)
 
     def run_round(state: PoolState) -> PoolState:
-        lanes = _next_lanes(B, inputs, state)
-        return _store_candidates(inputs, state, lanes, examine_all(lanes.stream, lanes.number))
+        lanes = _assign_lanes(B, inputs, state)
+        return _store_candidates(inputs, state, lanes, examine_all(lanes.stream, lanes.candidate))
 
     state = jax.lax.while_loop(lambda state: jnp.any(_is_open(inputs, state)), run_round, initial)
     return collect_sets(inputs, state, n, options)
@@ -149,8 +149,8 @@ def _initialize(
 def _begin_round(
     inputs: PoolInputs, state: PoolState, options: PoolOptions
 ) -> tuple[Lanes, Candidates]:
-    lanes = _next_lanes(_num_lanes(inputs, options), inputs, state)
-    return lanes, _draw_candidates(inputs, lanes.stream, lanes.number, options)
+    lanes = _assign_lanes(_num_lanes(inputs, options), inputs, state)
+    return lanes, _draw_candidates(inputs, lanes.stream, lanes.candidate, options)
 
 
 def _end_round(
@@ -162,52 +162,51 @@ def _end_round(
 
 def _num_lanes(inputs: PoolInputs, options: PoolOptions) -> int:
     """Return B, the number of candidates examined at once."""
-    total = inputs.plan.cell_of_slot.shape[0]
+    total = inputs.layout.cell_of_slot.shape[0]
     return options.batch_size or default_batch_size(total, options.widths)
 
 
 def _is_open(inputs: PoolInputs, state: PoolState) -> jax.Array:
     """Return which streams have missing boards and remaining candidates, bool (G,)."""
-    missing = jnp.any(state.filled < inputs.plan.room, axis=1)
+    missing = jnp.any(state.filled < inputs.layout.quota, axis=1)
     return missing & (state.num_drawn < inputs.max_candidates)
 
 
 def _draw_candidates(
-    inputs: PoolInputs, stream: jax.Array, number: jax.Array, options: PoolOptions
+    inputs: PoolInputs, stream: jax.Array, candidate: jax.Array, options: PoolOptions
 ) -> Candidates:
-    """Return the candidates of some lanes."""
+    """Return the boards of candidates, given by their streams and numbers."""
     shapes = {"max_size": options.max_size, "max_agents": options.max_agents}
     keys, agents, size = inputs.streams[stream], inputs.num_agents[stream], inputs.size[stream]
-    codes = draw_codes(keys, number, size, inputs.holes[stream], agents, **shapes)
-    in_part = jnp.ones(number.shape, bool)
+    codes = draw_codes(keys, candidate, size, inputs.holes[stream], agents, **shapes)
+    in_part = jnp.ones(candidate.shape, bool)
     if options.parts > 1:
         part = (inputs.part, options.parts)
-        codes, in_part = draw_into_part(keys, number, codes, size, agents, part, **shapes)
+        codes, in_part = draw_into_part(keys, candidate, codes, size, agents, part, **shapes)
     boards = decode_boards(codes, size, agents, **shapes)
     return Candidates(codes, in_part, boards, candidate_budgets(boards))
 
 
-def _next_lanes(B: int, inputs: PoolInputs, state: PoolState) -> Lanes:
+def _assign_lanes(B: int, inputs: PoolInputs, state: PoolState) -> Lanes:
     """Distribute B lanes over the open streams."""
-    ends = _allocate_lanes(B, inputs, state)
+    ends = _stream_ends(B, inputs, state)
     lane = jnp.arange(B, dtype=jnp.int32)
     stream = jnp.searchsorted(ends, lane, side="right").astype(jnp.int32)
-    first = jnp.concatenate([jnp.zeros(1, jnp.int32), ends[:-1]])[stream]
-    number = state.num_drawn[stream] + lane - first
-    return Lanes(stream, number, number < inputs.max_candidates, first, ends)
+    first_lane = jnp.concatenate([jnp.zeros(1, jnp.int32), ends[:-1]])[stream]
+    candidate = state.num_drawn[stream] + lane - first_lane
+    return Lanes(stream, candidate, candidate < inputs.max_candidates, first_lane, ends)
 
 
-def _allocate_lanes(B: int, inputs: PoolInputs, state: PoolState) -> jax.Array:
+def _stream_ends(B: int, inputs: PoolInputs, state: PoolState) -> jax.Array:
     """Return the end of each stream's range of lanes, int32 (G,)."""
     # Expected number of candidates that a stream still needs (Laplace's rule of succession).
-    missing = (inputs.plan.room - state.filled).astype(jnp.float32)
+    missing = (inputs.layout.quota - state.filled).astype(jnp.float32)
     rate = (state.filled + 1) / (state.num_drawn[:, None] + 2)
     remaining = (inputs.max_candidates - state.num_drawn).astype(jnp.float32)
-    need = jnp.where(
-        _is_open(inputs, state), jnp.minimum(jnp.max(missing / rate, axis=1), remaining), 0
-    )
+    expected = jnp.minimum(jnp.max(missing / rate, axis=1), remaining)
+    expected = jnp.where(_is_open(inputs, state), expected, 0)
     # Integer weights make the sums exact, so that a closed stream gets no lane.
-    weight = jnp.ceil(need / jnp.sum(need) * (1 << 20)).astype(jnp.int32)
+    weight = jnp.ceil(expected / jnp.sum(expected) * (1 << 20)).astype(jnp.int32)
     cumulative = jnp.cumsum(weight, dtype=jnp.int32)
     return jnp.floor(cumulative / cumulative[-1] * B).astype(jnp.int32)
 
@@ -215,49 +214,54 @@ def _allocate_lanes(B: int, inputs: PoolInputs, state: PoolState) -> jax.Array:
 def _store_candidates(
     inputs: PoolInputs, state: PoolState, lanes: Lanes, results: SolvedCandidates
 ) -> PoolState:
-    """Store the candidates that fit, in order, and count those up to the last one of a stream."""
+    """Store new solvable candidates, in order, until the quotas of their streams are full.
+
+    Candidates after the one that completes a stream are not counted.
+    """
     codes, in_part, solutions = results
-    plan, ends = inputs.plan, lanes.ends
-    lanes = lanes._replace(valid=lanes.valid & in_part)
-    G, total = plan.stream.shape[0], state.number.shape[0]
-    lane = jnp.arange(lanes.stream.shape[0], dtype=jnp.int32)
-    stream_codes = jnp.concatenate([codes, lanes.stream[:, None].astype(jnp.uint32)], axis=1)
-    solvable = lanes.valid & (solutions.status == Status.OPTIMAL)
-    in_slot = contains(state.table, state.codes, stream_codes, solvable)
-    _, equal = insert(empty_table(lane.size), stream_codes, stream_codes, lane, solvable & ~in_slot)
+    layout, stream, ends = inputs.layout, lanes.stream, lanes.stream_ends
+    valid = lanes.valid & in_part
+    G, num_slots = layout.stream.shape[0], state.candidate.shape[0]
+    lane = jnp.arange(stream.shape[0], dtype=jnp.int32)
+    stream_codes = jnp.concatenate([codes, stream[:, None].astype(jnp.uint32)], axis=1)
+    solvable = valid & (solutions.status == Status.OPTIMAL)
+    is_stored = contains(state.table, state.codes, stream_codes, solvable)
+    # Lane with the first equal code in this round.
+    new = solvable & ~is_stored
+    _, first_equal = insert(empty_table(lane.size), stream_codes, stream_codes, lane, new)
 
     kind = solutions.needs_wait.astype(jnp.int32)
-    fits = (solvable & ~in_slot & (equal == lane))[:, None] & (
-        kind[:, None] == np.arange(NUM_KINDS)
-    )
-    before = jnp.cumsum(fits, axis=0, dtype=jnp.int32) - fits
-    rank = jnp.take_along_axis(before - before[lanes.first], kind[:, None], axis=1)[:, 0]
-    place = state.filled[lanes.stream, kind] + rank
-    accepted = jnp.any(fits, axis=1) & (place < plan.room[lanes.stream, kind])
-    slot = jnp.where(accepted, plan.slots[lanes.stream, kind] + place, total)
+    is_new = (new & (first_equal == lane))[:, None] & (kind[:, None] == np.arange(NUM_KINDS))
+    num_before = jnp.cumsum(is_new, axis=0, dtype=jnp.int32) - is_new
+    num_before -= num_before[lanes.first_lane]
+    rank = jnp.take_along_axis(num_before, kind[:, None], axis=1)[:, 0]
+    index = state.filled[stream, kind] + rank
+    accepted = jnp.any(is_new, axis=1) & (index < layout.quota[stream, kind])
+    slot = jnp.where(accepted, layout.first_slot[stream, kind] + index, num_slots)
 
-    by_stream = partial(jax.ops.segment_sum, num_segments=G, indices_are_sorted=True)
-    filled = state.filled + by_stream((fits & accepted[:, None]).astype(jnp.int32), lanes.stream)
-    complete = jnp.all(filled >= plan.room, axis=1)
-    last = jax.ops.segment_max(
-        jnp.where(accepted, lane, -1), lanes.stream, G, indices_are_sorted=True
+    sum_by_stream = partial(jax.ops.segment_sum, num_segments=G, indices_are_sorted=True)
+    num_accepted = sum_by_stream((is_new & accepted[:, None]).astype(jnp.int32), stream)
+    filled = state.filled + num_accepted
+    is_complete = jnp.all(filled >= layout.quota, axis=1)
+    last_accepted = jax.ops.segment_max(
+        jnp.where(accepted, lane, -1), stream, G, indices_are_sorted=True
     )
-    counted = lanes.valid & ~(complete[lanes.stream] & (lane > last[lanes.stream]))
-    duplicate = solvable & (in_slot | ((equal != lane) & accepted[equal]))
-    flags = [lanes.valid, *(solutions.status == status for status in Status), duplicate]
-    events = jnp.stack(flags, axis=1) & counted[:, None]
+    counted = valid & ~(is_complete[stream] & (lane > last_accepted[stream]))
+    is_duplicate = solvable & (is_stored | ((first_equal != lane) & accepted[first_equal]))
+    flags = [valid, *(solutions.status == status for status in Status), is_duplicate]
+    counts = sum_by_stream((jnp.stack(flags, axis=1) & counted[:, None]).astype(jnp.int32), stream)
 
     def write(slots: jax.Array, values: jax.Array) -> jax.Array:
         return slots.at[slot].set(values, mode="drop")
 
-    stored = write(state.codes, stream_codes)
-    lanes_of_stream = ends - jnp.concatenate([jnp.zeros(1, jnp.int32), ends[:-1]])
+    stored_codes = write(state.codes, stream_codes)
+    lanes_per_stream = ends - jnp.concatenate([jnp.zeros(1, jnp.int32), ends[:-1]])
     return PoolState(
-        num_drawn=jnp.minimum(state.num_drawn + lanes_of_stream, inputs.max_candidates),
+        num_drawn=jnp.minimum(state.num_drawn + lanes_per_stream, inputs.max_candidates),
         filled=filled,
-        counters=state.counters + by_stream(events.astype(jnp.int32), lanes.stream),
-        number=write(state.number, lanes.number),
-        codes=stored,
+        counters=state.counters + counts,
+        candidate=write(state.candidate, lanes.candidate),
+        codes=stored_codes,
         solutions=jax.tree.map(write, state.solutions, solutions),
-        table=insert(state.table, stored, stream_codes, slot, accepted)[0],
+        table=insert(state.table, stored_codes, stream_codes, slot, accepted)[0],
     )
