@@ -89,10 +89,7 @@ WORLDS = (
     World(
         "53.4% valid, corner",
         "easy",
-        {
-            "study-2-headroom/outcomes.json.gz": _CONSTANTS,
-            _STUDY_3.format(1): ("random",),
-        },
+        {"study-2-headroom/outcomes.json.gz": _CONSTANTS, _STUDY_3.format(1): ("random",)},
     ),
     World("61.3% valid, corner", "easy", {_STUDY_3.format(2): _STUDY_3_ARMS}),
     World("42.7% valid, sizes differ", "sizes", {"study-5-sizes/outcomes.json.gz": _STUDY_3_ARMS}),

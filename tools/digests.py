@@ -248,10 +248,7 @@ def _run_stages(folder: Path) -> Iterator[tuple[str, Any]]:
     directory = RunDirectory(folder)
     for stage in range(config.stages.count + 1):
         files = directory.stage(stage)
-        yield (
-            f"answers {stage}",
-            [_answer_fields(item) for item in files.episodes.read()],
-        )
+        yield (f"answers {stage}", [_answer_fields(item) for item in files.episodes.read()])
         if stage:
             yield (
                 f"attempts {stage}",
@@ -286,12 +283,7 @@ _RUN: dict[str, Any] = {
         "max_candidates": 40000,
     },
     "prompt": {"style": "compact", "max_tokens": 40, "max_steps": 32},
-    "sampling": {
-        "engine": "jax",
-        "temperature": 1.0,
-        "max_model_len": 256,
-        "max_num_seqs": 128,
-    },
+    "sampling": {"engine": "jax", "temperature": 1.0, "max_model_len": 256, "max_num_seqs": 128},
     "stages": {"count": 2, "instances": 64},
     "grpo": {
         "prompts_per_update": 16,

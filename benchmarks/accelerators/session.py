@@ -61,12 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run_step(
-    file: Path,
-    name: str,
-    command: list[str],
-    *,
-    cpu: bool = False,
-    run: Path | None = None,
+    file: Path, name: str, command: list[str], *, cpu: bool = False, run: Path | None = None
 ) -> dict[str, Any]:
     """Run a command for at most `LIMITS[name]` seconds and put its results into the file."""
     limit = LIMITS[name]

@@ -73,11 +73,7 @@ def sum_of_distances(grid: Board) -> int | None:
 
 
 def random_grid(
-    rng: random.Random,
-    size: int,
-    hole_ratio: float,
-    agents: int = 2,
-    together: bool = False,
+    rng: random.Random, size: int, hole_ratio: float, agents: int = 2, together: bool = False
 ) -> list[str]:
     """Draw a grid with floor(hole_ratio * size**2) holes, or fewer if agents need room.
 

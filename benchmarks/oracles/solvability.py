@@ -11,14 +11,7 @@ order, they can reach their own goals if and only if the required permutation is
 from collections import deque
 from collections.abc import Iterator
 
-from benchmarks.oracles.boards import (
-    Board,
-    GridBoard,
-    GridCell,
-    distances_to,
-    neighbours,
-    read,
-)
+from benchmarks.oracles.boards import Board, GridBoard, GridCell, distances_to, neighbours, read
 
 MAX_AGENTS = 5
 

@@ -97,10 +97,7 @@ class AdditionSpace(KnobSpace):
 
 
 def draw_sums(
-    configuration: Configuration,
-    count: int,
-    seed: int,
-    held_out: Collection[Sum] = frozenset(),
+    configuration: Configuration, count: int, seed: int, held_out: Collection[Sum] = frozenset()
 ) -> tuple[Sum, ...]:
     """Draw a stage's distinct sums in random order; equal arguments give equal sums.
 

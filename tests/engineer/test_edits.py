@@ -8,13 +8,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from engineer import Domain, KnobSpace, review_answer
-from engineer.edits import (
-    EditError,
-    apply_edits,
-    edits_pattern,
-    edits_text,
-    read_edits,
-)
+from engineer.edits import EditError, apply_edits, edits_pattern, edits_text, read_edits
 from engineer.lake import Bounds
 from engineer.space import answer_text
 from tests.engineer import words

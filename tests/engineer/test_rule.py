@@ -9,30 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engineer import (
-    BLOCKS,
-    StageEvidence,
-    StageView,
-    answer_text,
-    review_answer,
-)
+from engineer import BLOCKS, StageEvidence, StageView, answer_text, review_answer
 from engineer.context.symbols import read_out, symbols_text
 from engineer.edits import edits_text
-from engineer.engineers.rule import (
-    compute_rule_edits,
-    rule_configuration,
-)
+from engineer.engineers.rule import compute_rule_edits, rule_configuration
 from engineer.lake import Bounds
 from engineer.synthetic import FACTS, replace_fact, synthetic_readouts
 from tests.engineer import words
-from tests.engineer.builders import (
-    ADDITION,
-    column,
-    lake,
-    readable_view,
-    roomy,
-    tally,
-)
+from tests.engineer.builders import ADDITION, column, lake, readable_view, roomy, tally
 
 LAKE = roomy()
 NUMBER = re.compile(r"[a-z]+(\d+)")

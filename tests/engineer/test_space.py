@@ -11,13 +11,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from engineer.lake import Bounds
-from engineer.space import (
-    answer_schema,
-    answer_text,
-    apportion,
-    number_text,
-    percent,
-)
+from engineer.space import answer_schema, answer_text, apportion, number_text, percent
 from tests.engineer import words
 from tests.engineer.builders import lake, on_grid
 
@@ -27,14 +21,8 @@ KNOBS = Bounds.knobs
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        (
-            {"step": 0.03},
-            "step must be a whole percentage that divides 100%, got 0.03",
-        ),
-        (
-            {"step": 0.055},
-            "step must be a whole percentage that divides 100%, got 0.055",
-        ),
+        ({"step": 0.03}, "step must be a whole percentage that divides 100%, got 0.03"),
+        ({"step": 0.055}, "step must be a whole percentage that divides 100%, got 0.055"),
         ({"step": 0.0}, "a whole percentage that divides 100%, got 0"),
         ({"step": 1.5}, "step\n.*less than or equal to 1"),
         ({"max_noise": 0.33}, "max_noise must be a multiple of 0.05, got 0.33"),

@@ -27,11 +27,7 @@ class _Chat(BaseHTTPRequestHandler):
         )
         count, total = tokens["input_ids"].shape[1], generated.shape[1]
         text = self.tokenizer.decode(generated[0, count:], skip_special_tokens=True)
-        usage = {
-            "prompt_tokens": count,
-            "completion_tokens": total - count,
-            "total_tokens": total,
-        }
+        usage = {"prompt_tokens": count, "completion_tokens": total - count, "total_tokens": total}
         if body.get("stream"):
             chunks = [
                 self._completion("chunk", delta={"role": "assistant", "content": text}),

@@ -7,16 +7,9 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from engineer import (
-    InfeasibleError,
-    answer_text,
-    review_answer,
-)
+from engineer import InfeasibleError, answer_text, review_answer
 from examples.column_addition.__main__ import SPACE, addition
-from examples.column_addition.engineer_side import (
-    FAILURE_TERMS,
-    addition_domain,
-)
+from examples.column_addition.engineer_side import FAILURE_TERMS, addition_domain
 from examples.column_addition.environment import (
     AdditionConfiguration,
     AdditionSpace,

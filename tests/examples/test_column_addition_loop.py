@@ -18,15 +18,8 @@ from engineer import (
 )
 from engineer.context import STYLES
 from examples.column_addition.__main__ import SPACE, Experiment, main, run_stages
-from examples.column_addition.engineer_side import (
-    STATISTIC_TERMS,
-    addition_evidence,
-)
-from examples.column_addition.environment import (
-    Sum,
-    check_answer,
-    draw_sums,
-)
+from examples.column_addition.engineer_side import STATISTIC_TERMS, addition_evidence
+from examples.column_addition.environment import Sum, check_answer, draw_sums
 from examples.column_addition.trainee import END, UNTRAINED, Trainee, columns_of, reinforce
 from tests.examples.additions import CURRENT, one_group
 

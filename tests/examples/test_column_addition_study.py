@@ -48,8 +48,7 @@ def test_rates_and_differences_follow_from_verdicts(finished, capsys):
         for arm, by_seed in runs.items()
     }
     rate, difference, low, high = map(
-        float,
-        re.search(r"^rule +([\d.]+) +(\S+) +\[(\S+), (\S+)\]", text, re.MULTILINE).groups(),
+        float, re.search(r"^rule +([\d.]+) +(\S+) +\[(\S+), (\S+)\]", text, re.MULTILINE).groups()
     )
     differences = np.subtract(share["rule"], share["fixed"])
     assert rate == pytest.approx(np.mean(share["rule"]), abs=0.06)

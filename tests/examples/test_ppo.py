@@ -40,10 +40,7 @@ def test_ppo_learns_two_seeds_at_once():
 def test_ppo_command_prints_results_and_time():
     options = ["--updates", "12", "--boards", "2048", "--held-out", "256"]
     process = subprocess.run(
-        [sys.executable, "examples/ppo.py", *options],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
+        [sys.executable, "examples/ppo.py", *options], cwd=ROOT, capture_output=True, text=True
     )
     assert process.returncode == 0, process.stderr
     rates = dict(re.findall(r"^  (untrained|seed 0) +([\d.]+)%", process.stdout, re.MULTILINE))

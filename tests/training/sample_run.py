@@ -24,10 +24,7 @@ from jaxlake.language.prompts import target
 from training.audit import seal
 from training.phases import design
 from training.phases.picking import get_stage_instances
-from training.phases.stage_results import (
-    get_configuration,
-    read_stage_results,
-)
+from training.phases.stage_results import get_configuration, read_stage_results
 from training.phases.summary import make_summary
 from training.phases.validate import SampledAnswer, gate, judge_answers, validation_set
 from training.policy.tokenizer import train_tokenizer

@@ -86,13 +86,7 @@ def test_base_model_solves_boards_of_every_size(tmp_path: Path):
 
     A separate process is used because vLLM writes to its process's output streams.
     """
-    command = [
-        sys.executable,
-        "-m",
-        "jaxlake",
-        "evaluate",
-        str(ROOT / "configs/miniature.yaml"),
-    ]
+    command = [sys.executable, "-m", "jaxlake", "evaluate", str(ROOT / "configs/miniature.yaml")]
     file = tmp_path / "rates.json"
     command += ["--model", "jaxlake-base", "--output", str(file)]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)

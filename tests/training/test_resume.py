@@ -69,10 +69,7 @@ CASES: dict[str, tuple[Path, list[str]]] = {
             "engineer.atlas.answers=4",
         ],
     ),
-    "plr": (
-        TINY,
-        ["engineer.kind=fixed", "engineer.picking={method: plr, pool: 32}"],
-    ),
+    "plr": (TINY, ["engineer.kind=fixed", "engineer.picking={method: plr, pool: 32}"]),
     "designs": (
         TINY,
         [

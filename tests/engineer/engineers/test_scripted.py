@@ -23,10 +23,7 @@ from engineer import (
     scripted_engineer,
 )
 from engineer.engineers.adaptive import LearnabilityEngineer, SecBanditEngineer
-from engineer.engineers.baselines import (
-    EasyToHardEngineer,
-    RandomEngineer,
-)
+from engineer.engineers.baselines import EasyToHardEngineer, RandomEngineer
 from engineer.engineers.computed import split_shares
 from engineer.engineers.controls import CONTROLS
 from engineer.lake import Bounds, LakeConfiguration, lake_domain

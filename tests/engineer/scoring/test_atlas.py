@@ -118,7 +118,4 @@ def test_lake_atlas_grid_has_pure_waits_and_feasible_holes():
     assert single_level == [("3", {"hole_ratio": 0.0, "wait_ratio": 0.0})]
     assert len(atlas_grid(words.DOMAIN, 3)) == 2 * 3 * 3
     limited = dict(atlas_grid(replace(roomy(SMALL), nearest=nearest_with_limits), 3))
-    assert {group: knobs["hole_ratio"] for group, knobs in limited.items()} == {
-        "3": 0.5,
-        "4": 0.25,
-    }
+    assert {group: knobs["hole_ratio"] for group, knobs in limited.items()} == {"3": 0.5, "4": 0.25}

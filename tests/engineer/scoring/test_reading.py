@@ -11,11 +11,7 @@ from engineer.context.symbols import GroupReadout, Readout
 from engineer.edits import edits_text
 from engineer.engineers.rule import compute_rule_edits
 from engineer.lake import Bounds, lake_domain
-from engineer.scoring.reading import (
-    ReadingReport,
-    make_reading_set,
-    measure_reading,
-)
+from engineer.scoring.reading import ReadingReport, make_reading_set, measure_reading
 from engineer.synthetic import FACTS
 
 LAKE = lake_domain(Bounds(sizes=(3, 4, 5), max_hole_ratio=0.4, max_wait_ratio=0.5, min_share=0.1))

@@ -175,14 +175,8 @@ def test_invalid_board_record_gives_an_error(record, message):
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        (
-            {},
-            'exactly one of plan and text must be set, got the fields ["grid", "id"]',
-        ),
-        (
-            {"plan": [[], []], "text": ""},
-            "exactly one of plan and text must be set, got both",
-        ),
+        ({}, 'exactly one of plan and text must be set, got the fields ["grid", "id"]'),
+        ({"plan": [[], []], "text": ""}, "exactly one of plan and text must be set, got both"),
         ({"text": ["Agent 0: UP"]}, 'text must be a string, got ["Agent 0: UP"]'),
     ],
 )

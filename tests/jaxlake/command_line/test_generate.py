@@ -65,10 +65,7 @@ def test_feasibility_map_lists_every_kind(cli):
             generate_arguments(size=3, hole_ratio=0.5, agents=3),
             "a 3x3 board with hole_ratio 0.5 has 4 holes and 5 free cells, but 3 agents need 6",
         ),
-        (
-            generate_arguments(agents=1),
-            "--wait-ratio must be 0 with --agents 1, got 0.5",
-        ),
+        (generate_arguments(agents=1), "--wait-ratio must be 0 with --agents 1, got 0.5"),
         (generate_arguments(size=33), "--size: must be from 2 to 32, got 33"),
         (generate_arguments(wait_ratio="nan"), "--wait-ratio: must be from 0 to 1, got nan"),
     ],

@@ -10,11 +10,7 @@ import pytest
 import jaxlake
 from benchmarks import oracles
 from jaxlake.environment import ConflictPolicy, resolve
-from jaxlake.environment.conflict_policies import (
-    first_failure,
-    resolve_packed,
-    resolve_unpacked,
-)
+from jaxlake.environment.conflict_policies import first_failure, resolve_packed, resolve_unpacked
 from tests.jaxlake.solver.boards import instances
 
 K = 5

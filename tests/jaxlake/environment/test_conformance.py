@@ -6,14 +6,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from jaxlake.environment import (
-    Box,
-    Compact,
-    LakeEnvironment,
-    Tree,
-    registered,
-    spec,
-)
+from jaxlake.environment import Box, Compact, LakeEnvironment, Tree, registered, spec
 from jaxlake.environment.conformance import ConformanceError, check_environment
 from jaxlake.environment.params import env_params
 from tests.jaxlake.solver.boards import random_pool

@@ -221,10 +221,7 @@ def test_invalid_arguments_are_named():
         ),
         (lambda: environment.step(raw_key, state, waits, params), "key must be .* got uint32"),
         (lambda: environment.reset(params, key), "key must be a typed key .* got EnvParams"),
-        (
-            lambda: environment.reset(key, params.instances),
-            "must be an EnvParams .* got Instance",
-        ),
+        (lambda: environment.reset(key, params.instances), "must be an EnvParams .* got Instance"),
         (
             lambda: environment.step(key, params, waits, state),
             "must be an EnvState .* got EnvParams",

@@ -346,8 +346,7 @@ def test_missing_column_error_lists_columns():
 
 
 @pytest.mark.parametrize(
-    "values",
-    [{"valid": 1.5}, {"parsed": float("nan")}, {"unparsable": 0.1}, {"valid": "much"}],
+    "values", [{"valid": 1.5}, {"parsed": float("nan")}, {"unparsable": 0.1}, {"valid": "much"}]
 )
 def test_decreasing_rewards_are_rejected(values):
     with pytest.raises(ValueError, match="descending order"):

@@ -11,14 +11,7 @@ import jax.numpy as jnp
 import pytest
 from jax.experimental import pallas
 
-from jaxlake.solver import (
-    Kernels,
-    Status,
-    Widths,
-    certificates,
-    space_time,
-    widths_for,
-)
+from jaxlake.solver import Kernels, Status, Widths, certificates, space_time, widths_for
 from jaxlake.solver.chunks import NODE_LANES, SHARED_SPLITS, TEAM_LANES
 from jaxlake.solver.kernels import joint, planning, tree
 from jaxlake.solver.pairs import arrivals, joint_search

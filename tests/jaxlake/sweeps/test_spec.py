@@ -124,14 +124,8 @@ INVALID = {
     ),
     "fraction": ({"grid": {"size": 4.5}}, "grid.size must be a whole number from 2 to 32, got 4.5"),
     "true": ({"grid": {"size": True}}, "grid.size must be a whole number from 2 to 32, got True"),
-    "word": (
-        {"grid": GRID | {"hole_ratio": "1e-1"}},
-        f"{RATIO}, got '1e-1'",
-    ),
-    "not a number": (
-        {"grid": GRID | {"hole_ratio": float("nan")}},
-        f"{RATIO}, got nan",
-    ),
+    "word": ({"grid": GRID | {"hole_ratio": "1e-1"}}, f"{RATIO}, got '1e-1'"),
+    "not a number": ({"grid": GRID | {"hole_ratio": float("nan")}}, f"{RATIO}, got nan"),
     "twice": ({"grid": {"size": [4, 5, 4]}}, "grid.size must have distinct values, got 4 twice"),
     "empty": ({"grid": {"size": []}}, "grid.size must have 1 to 1,000,000 values, got 0"),
     "backwards": (
@@ -214,10 +208,7 @@ INVALID = {
         {"grid": GRID, "policies": ["random"] * 2},
         "policies must have distinct names",
     ),
-    "policy number": (
-        {"grid": GRID, "policies": [3]},
-        "or a mapping {name: policy}, got 3 in it",
-    ),
+    "policy number": ({"grid": GRID, "policies": [3]}, "or a mapping {name: policy}, got 3 in it"),
     "unknown policy": (
         {"grid": GRID, "policies": ["optimum"]},
         "one of random, shortest_path, prioritised, optimal and module:NAME, got 'optimum'; "

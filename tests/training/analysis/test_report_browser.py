@@ -7,13 +7,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.paths import ROOT
-from tests.training.analysis.pages import (
-    ATTACK,
-    SMALLEST_TEXT,
-    STAGE,
-    OpenPage,
-    open_pages,
-)
+from tests.training.analysis.pages import ATTACK, SMALLEST_TEXT, STAGE, OpenPage, open_pages
 from training.analysis.report import build_report
 from training.run.answer_records import EpisodeRecord
 from training.run.directory import RunDirectory
@@ -146,8 +140,7 @@ def test_page_fits_and_can_be_read(open_page: OpenPage, width: int, theme: str):
 def test_page_policy_blocks_foreign_scripts_and_styles(browser, address, tmp_path):
     page_file = Path(address.removeprefix("file://"))
     changed = page_file.read_text(encoding="utf-8").replace(
-        "</body>",
-        "<script>document.title = 'run'</script><style>h1 { color: red }</style></body>",
+        "</body>", "<script>document.title = 'run'</script><style>h1 { color: red }</style></body>"
     )
     file = tmp_path / "changed.html"
     file.write_text(changed, encoding="utf-8")

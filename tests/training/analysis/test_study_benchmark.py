@@ -15,12 +15,7 @@ from tests.training.analysis.studies import write_study
 from training.analysis import METRIC_NAMES
 from training.analysis.benchmark.boards import BenchmarkBoard
 from training.analysis.benchmark.evaluate import comparable_results
-from training.analysis.study.benchmark import (
-    FAILURE_KINDS,
-    BenchmarkRun,
-    compare,
-    print_tables,
-)
+from training.analysis.study.benchmark import FAILURE_KINDS, BenchmarkRun, compare, print_tables
 from training.analysis.study.config import StudyRun, load_study
 from training.run.directory import RunDirectory
 

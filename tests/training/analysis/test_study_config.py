@@ -9,11 +9,7 @@ import pytest
 from engineer.design import build_stage_context
 from jaxlake.command_line.entry import main
 from tests.paths import ROOT
-from tests.training.analysis.studies import (
-    RUNS,
-    study_command,
-    write_study,
-)
+from tests.training.analysis.studies import RUNS, study_command, write_study
 from training.analysis.study.config import load_study
 from training.analysis.study.contexts import make_longest_view, require_equal_contexts
 from training.errors import UserError

@@ -213,13 +213,7 @@ def test_resample_replaces_boards(
         given = many.take(range(8))
         drawn = roll_out(run, sampler, given, rollout_request(run, given, seed=seed), seconds={})
         learned, counts = resample(run, sampler, drawn, spare, seed=seed, seconds={})  # type: ignore[arg-type]
-        results += [
-            sampler.seeds,
-            learned.prompts,
-            learned.rewards.tolist(),
-            counts,
-            sampler.asked,
-        ]
+        results += [sampler.seeds, learned.prompts, learned.rewards.tolist(), counts, sampler.asked]
     assert first == again
     # No answers are drawn with the random numbers of others, in a round or in another update.
     assert len({*first[0], *other[0]}) == len(first[0]) + len(other[0])

@@ -22,9 +22,7 @@ UPDATES = [
     update_record(1, 1, by_group={"2": size(9, {"hole": 1}), "3": size(1, {"hole": 9})}),
     update_record(1, 2, by_group={"3": size(4, {"hole": 2, "off_board": 4}, without_success=1)}),
     update_record(
-        1,
-        3,
-        by_group={"2": size(10, {}), "3": size(5, {"parse_error": 5}, readable=5, tokens=50)},
+        1, 3, by_group={"2": size(10, {}), "3": size(5, {"parse_error": 5}, readable=5, tokens=50)}
     ),
 ]
 

@@ -63,8 +63,7 @@ def test_check_engine_rejects_a_deviating_engine():
 
 
 @pytest.mark.parametrize(
-    ("gap", "lag", "stops"),
-    [(9e-4, 0, False), (2e-3, 0, True), (2e-3, 1, False)],
+    ("gap", "lag", "stops"), [(9e-4, 0, False), (2e-3, 0, True), (2e-3, 1, False)]
 )
 def test_check_rollout_leaves_older_answers_out(gap, lag, stops):
     if stops:

@@ -97,8 +97,7 @@ _LATER = ("qwen2_untied", "mistral")
 
 
 @pytest.mark.parametrize(
-    "name",
-    [pytest.param(one, marks=pytest.mark.slow if one in _LATER else ()) for one in FAMILIES],
+    "name", [pytest.param(one, marks=pytest.mark.slow if one in _LATER else ()) for one in FAMILIES]
 )
 def test_logits_match_transformers_for_any_padding(name, tmp_path):
     model = random_model(FAMILIES[name])

@@ -12,12 +12,7 @@ from engineer.lake import Bounds, lake_domain
 from engineer.synthetic import design_example, synthetic_readouts
 from jaxlake import parse_grid
 from jaxlake.language.prompts import render
-from training.policy.tokenizer import (
-    decode_answer,
-    load_tokenizer,
-    prompt_text,
-    train_tokenizer,
-)
+from training.policy.tokenizer import decode_answer, load_tokenizer, prompt_text, train_tokenizer
 
 BOARDS = [
     ("S F H", "g F s", "F F G"),

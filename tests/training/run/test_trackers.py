@@ -138,8 +138,5 @@ def test_missing_library_is_named_with_its_extra(name, option, tmp_path: Path, m
     monkeypatch.setitem(sys.modules, name, None)
     config = load(TINY, [f"tracking.{option}"])
     extra = re.escape(f"pip install 'jaxlake[{name.lower().removesuffix('x')}]'")
-    with (
-        pytest.raises(UserError, match=extra),
-        open_trackers(config, RunDirectory(tmp_path), 0),
-    ):
+    with pytest.raises(UserError, match=extra), open_trackers(config, RunDirectory(tmp_path), 0):
         pass

@@ -160,11 +160,7 @@ def test_ask_sends_compact_contexts_without_chat_template(
         ("sys.exit(3)", "exit status 3: no message"),
         ("def reply(to, asked): die()\nserve()", "exit status -9: MemoryError: no more"),
         ("def reply(to, asked): to.say(400, 'too long')\nserve()", "HTTP 400"),
-        pytest.param(
-            "time.sleep(300)",
-            "is not ready within 15 s",
-            marks=pytest.mark.slow,
-        ),
+        pytest.param("time.sleep(300)", "is not ready within 15 s", marks=pytest.mark.slow),
         ("def reply(to, asked): time.sleep(300)\nserve()", "no answer within 1 s"),
     ],
 )

@@ -12,12 +12,7 @@ from jaxlake.solver.certificates import prepare_boards
 from jaxlake.solver.dense import joint
 from jaxlake.solver.dense.components import DenseBoards, component_sizes
 from jaxlake.solver.space_time import NEVER
-from tests.jaxlake.solver.boards import (
-    filled_boards,
-    instances,
-    random_grids,
-    with_starts_on_goals,
-)
+from tests.jaxlake.solver.boards import filled_boards, instances, random_grids, with_starts_on_goals
 
 HORIZON = 24
 AXIS_SIZE = 32
