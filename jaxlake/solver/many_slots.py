@@ -39,7 +39,7 @@ from jaxlake.solver.space_time import (
     path_actions,
     path_makespan,
 )
-from jaxlake.solver.trees.node import TreeAnswers, TreeQueries, empty_answers
+from jaxlake.solver.trees.node import QueryResults, TreeQueries, empty_results
 from jaxlake.solver.trees.search import search_with_teams
 
 DEFAULT_MAX_EXPANSIONS = 65536
@@ -183,17 +183,21 @@ def _search_boards(
     least_cost, least_makespan = bounded.least_cost, bounded.least_makespan
 
     def make_queries(
-        total: bool, waits: bool, first: jax.Array, last: jax.Array, active: jax.Array
+        sum_objective: bool,
+        may_wait: bool,
+        min_bound: jax.Array,
+        max_bound: jax.Array,
+        active: jax.Array,
     ) -> TreeQueries:
         return TreeQueries(
             *boards[:3],
             solo_distances=solo_distances,
             stairs=bounded.stairs,
-            pair_costs=bounded.pair_costs if waits else bounded.waitless_costs,
-            total=jnp.full(B, total),
-            waits=jnp.full(B, waits),
-            first=first.astype(jnp.int16),
-            last=last.astype(jnp.int16),
+            pair_costs=bounded.pair_costs if may_wait else bounded.waitless_costs,
+            sum_objective=jnp.full(B, sum_objective),
+            may_wait=jnp.full(B, may_wait),
+            min_bound=min_bound.astype(jnp.int16),
+            max_bound=max_bound.astype(jnp.int16),
             budget=bounded.budget,
             active=active,
         )
@@ -201,7 +205,7 @@ def _search_boards(
     for_cost = make_queries(True, True, least_cost, last_cost, bounded.cheaper)
     first_queries = _concatenate(for_cost, for_cost._replace(active=jnp.zeros(B, bool)))
 
-    def update_best_plans(costs: TreeAnswers) -> BestPlans:
+    def update_best_plans(costs: QueryResults) -> BestPlans:
         """Return the best known plans after the search for the sum of costs."""
         length = path_makespan(costs.paths)
         shorter = costs.solved & (length < best.makespan)
@@ -220,7 +224,7 @@ def _search_boards(
         even = (cost > floor) & ((cost - floor) % 2 == 0)
         return even & (bounded.least_waitless_cost <= cost) & has_waits(plans.paths)
 
-    def remaining_queries(costs: TreeAnswers) -> TreeQueries:
+    def remaining_queries(costs: QueryResults) -> TreeQueries:
         best_plans = update_best_plans(costs)
         cost = best_plans.sum_of_costs
         # Without the optimal cost a board stays UNKNOWN, whatever else is found.
@@ -232,20 +236,20 @@ def _search_boards(
             make_queries(False, True, least_makespan, last_makespan, shorter), waitless
         )
 
-    def search(before: TreeAnswers, first: jax.Array) -> tuple[TreeAnswers, TreeAnswers]:
+    def search(before: QueryResults, first: jax.Array) -> tuple[QueryResults, QueryResults]:
         queries = jax.tree.map(
             lambda x, y: jnp.where(first, x, y),
             first_queries,
-            remaining_queries(_split_answers(before)[0]),
+            remaining_queries(_split_results(before)[0]),
         )
-        answers = search_with_teams(queries, horizon, widths)
-        return answers, answers
+        results = search_with_teams(queries, horizon, widths)
+        return results, results
 
     # One loop for both searches, so that it compiles once: first the cost, then the rest.
-    initial = empty_answers(first_queries, horizon)
-    _, answers = jax.lax.scan(search, initial, jnp.array([True, False]))
-    costs, _ = _split_answers(jax.tree.map(lambda leaf: leaf[0], answers))
-    makespans, waitless = _split_answers(jax.tree.map(lambda leaf: leaf[1], answers))
+    initial = empty_results(first_queries, horizon)
+    _, results = jax.lax.scan(search, initial, jnp.array([True, False]))
+    costs, _ = _split_results(jax.tree.map(lambda leaf: leaf[0], results))
+    makespans, waitless = _split_results(jax.tree.map(lambda leaf: leaf[1], results))
     plans = update_best_plans(costs)
     cost = plans.sum_of_costs
     makespan = jnp.where(makespans.solved, makespans.bound, plans.makespan)
@@ -289,11 +293,11 @@ def _search_boards(
     return TreeResults(by_trees, shortest, bounds, jnp.stack(remaining))
 
 
-def _split_answers(answers: TreeAnswers) -> tuple[TreeAnswers, TreeAnswers]:
-    B = answers.solved.shape[0] // 2
+def _split_results(results: QueryResults) -> tuple[QueryResults, QueryResults]:
+    B = results.solved.shape[0] // 2
     return (
-        jax.tree.map(lambda leaf: leaf[..., :B], answers),
-        jax.tree.map(lambda leaf: leaf[..., B:], answers),
+        jax.tree.map(lambda leaf: leaf[..., :B], results),
+        jax.tree.map(lambda leaf: leaf[..., B:], results),
     )
 
 

@@ -11,7 +11,7 @@ from jaxlake.solver.bitboard import PITCH, ROW_SHIFT
 from jaxlake.solver.chunks import TEAM_LANES, Kernels, Widths, order_active_first
 from jaxlake.solver.kernels.lanes import run_programs
 from jaxlake.solver.pairs.joint_search import Geometry, geometry, pack_cells
-from jaxlake.solver.trees.node import TreeAnswers, TreeQueries, empty_answers
+from jaxlake.solver.trees.node import QueryResults, TreeQueries, empty_results
 
 _MAX_ROWS = 16
 """Largest number of rows of a board. Kernels for larger boards take minutes to compile."""
@@ -36,13 +36,13 @@ def search_trees(
     team: jax.Array | int = 1,
     split: jax.Array | int = 0,
     helpers: int = 1,
-) -> TreeAnswers:
+) -> QueryResults:
     """Return the result of `trees.search.search_trees`, computed with `helpers` lanes per node."""
     from jax.experimental import pallas as pl  # as slow to import as all of JAX
 
     from jaxlake.solver.kernels import tree_program
     from jaxlake.solver.kernels.tree_branch import memory_rows
-    from jaxlake.solver.kernels.tree_memory import LANES, NUMBERS
+    from jaxlake.solver.kernels.tree_memory import LANES, SCALAR_FIELDS
 
     (K, Q), T = queries.starts.shape, horizon
     board = geometry(len(queries.free))
@@ -52,11 +52,11 @@ def search_trees(
     programs = widths.fitting(-(-Q // (nodes // TEAM_LANES)), program_bytes)
     order = order_active_first(queries.active)
     count = jnp.sum(queries.active, dtype=jnp.int32)
-    numbers = jnp.stack([jnp.asarray(x, jnp.int32) for x in (count, team, split)])
-    settings = [getattr(queries, name).astype(jnp.int32) for name in NUMBERS]
+    settings = jnp.stack([jnp.asarray(x, jnp.int32) for x in (count, team, split)])
+    scalars = [getattr(queries, name).astype(jnp.int32) for name in SCALAR_FIELDS]
     ends = [_flatten_cells(cells, board) for cells in (queries.starts, queries.goals)]
     bounds = [leaf.astype(jnp.int32) for leaf in (queries.solo_distances, queries.pair_costs)]
-    inputs = [_pack_board(queries.free, board), *ends, *bounds, queries.stairs, jnp.stack(settings)]
+    inputs = [_pack_board(queries.free, board), *ends, *bounds, queries.stairs, jnp.stack(scalars)]
     padding = -Q % LANES
     inputs = [jnp.pad(x[..., order], [*[(0, 0)] * (x.ndim - 1), (0, padding)]) for x in inputs]
 
@@ -65,7 +65,7 @@ def search_trees(
 
     size = Q + padding + LANES
     outputs = [
-        jax.ShapeDtypeStruct((len(TreeAnswers._fields) - 1, size), jnp.int32),
+        jax.ShapeDtypeStruct((len(QueryResults._fields) - 1, size), jnp.int32),
         jax.ShapeDtypeStruct((K, T + 1, size), jnp.int16),
     ]
     dtypes = [jnp.int32] * (len(memory) - 2) + [jnp.uint32] * 2
@@ -73,14 +73,14 @@ def search_trees(
         partial(tree_program.search, board=board, helpers=helpers, barrier=backend is Kernels.GPU),
         backend,
         programs,
-        list(map(whole, (numbers, *inputs))),
+        list(map(whole, (settings, *inputs))),
         list(map(whole, outputs)),
         [((*rows, nodes), dtype) for rows, dtype in zip(memory, dtypes, strict=True)],
     )
-    inverse, blank = jnp.argsort(order), empty_answers(queries, T)
+    inverse, blank = jnp.argsort(order), empty_results(queries, T)
     solved, gave_up, bound, expansions = results[:, inverse]
     solved = queries.active & (solved != 0)
-    return TreeAnswers(
+    return QueryResults(
         solved=solved,
         gave_up=queries.active & (gave_up != 0),
         bound=jnp.where(queries.active, bound.astype(jnp.int16), blank.bound),

@@ -1,4 +1,4 @@
-"""The branch of a node in memory: packed levels, constraint notes, and copies of paths."""
+"""The branch of a node in memory: packed levels, packed constraints, and copies of paths."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -6,59 +6,64 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxlake.solver.kernels.tree_memory import CELL, Helpers, Memory, Task, largest, put
+from jaxlake.solver.kernels.tree_memory import (
+    CELL_MASK,
+    Helpers,
+    LaneQueries,
+    Memory,
+    elementwise_max,
+    store,
+)
 from jaxlake.solver.pairs.joint_search import Geometry
 from jaxlake.solver.trees.conflicts import ARRIVAL, FORCED, SWAP, VERTEX, PathConflict
 from jaxlake.solver.trees.lanes import MAX_DEPTH
-from jaxlake.solver.trees.node import constrained_agent, take_agent
+from jaxlake.solver.trees.node import constrained_agent, select_agent
 
 LEVEL_WORDS = 5
 """Number of 32-bit words per level."""
 
-_SIDE, _TIME, _WIDE = 9, 11, 14
-"""Offsets of the fields of a packed level: after two agents and a kind; after a side; and after a
-number of 14 bits."""
-
+_CHILD_SHIFT, _TIME_SHIFT, _FIELD_BITS = 9, 11, 14
+"""Layout of a packed level. The first word holds two agents and the kind of the conflict, 3 bits
+each; the child, 2 bits; and the time. The other words hold two fields of 14 or more bits each."""
 
 _UNUSED, CLOSED, FIXED, _RIGHT, _LEFT, _DOWN, _UP = range(7)
-"""Kinds of notes for an agent: unused, closed cell, required cell that others must avoid, and
-forbidden moves."""
+"""Kinds of constraints: unused; a closed cell; a required cell, which is closed to other agents;
+and forbidden moves."""
 
 MOVES = (_RIGHT, _LEFT, _DOWN, _UP)
 _CELL_BITS, _AGENT_BITS, _KIND_BITS = 10, 3, 3
-NOTES = 3
-"""Notes per level of a branch: two at the time of its conflict, one a step later."""
+CONSTRAINTS_PER_LEVEL = 3
+"""Packed constraints per level: two at the time of its conflict, one at the next step."""
 
-
-_TIMES_PER_STEP = 4
-"""Times that a single lane copies at once."""
+_TIMES_PER_ROUND = 4
+"""Number of times that a single lane copies in one round."""
 
 
 def memory_rows(horizon: int, agents: int, board: Geometry, helpers: int) -> Memory:
-    """Return the leading axes of a program's `Memory`, with times in whole rounds of `helpers`."""
+    """Return the leading axes of a program's `Memory`, for nodes with `helpers` lanes."""
     T, K, W = horizon, agents, board.words
     times = -(-(T + 1) // helpers) * helpers
     return Memory(
         paths=(K, T + 1),
-        roots=(K, T + 1),
-        saved=(MAX_DEPTH, T + 1),
+        root_paths=(K, T + 1),
+        saved_paths=(MAX_DEPTH, T + 1),
         levels=(LEVEL_WORDS, MAX_DEPTH),
-        notes=(NOTES * MAX_DEPTH,),
-        heads=(T + 1,),
+        constraints=(CONSTRAINTS_PER_LEVEL * MAX_DEPTH,),
+        list_heads=(T + 1,),
         layers=(2, times, W),
-        masks=(1,) if helpers == 1 else (2, times, 1 + len(MOVES), W),
+        open_masks=(1,) if helpers == 1 else (2, times, 1 + len(MOVES), W),
     )
 
 
 class Level(NamedTuple):
-    """As `trees.node.TreeLevel`, int32 each. Cells, times, costs and counts take up to 14 bits."""
+    """Fields of `trees.node.TreeLevel`, int32 each and below 2**14."""
 
     conflict: PathConflict
-    side: jax.Array
-    conflicts: jax.Array
+    child: jax.Array
+    num_conflicts: jax.Array
     cost: jax.Array
     limit: jax.Array
-    heads: tuple[jax.Array, jax.Array]  # previous heads of the lists of notes that grew
+    list_heads: tuple[jax.Array, jax.Array]  # old heads of the lists that the constraints extend
 
 
 def limited_agent(level: Level) -> jax.Array:
@@ -79,76 +84,81 @@ class Levels:
             self.helpers.write(self.memory, (i, 0), jnp.zeros_like(self.node))
 
     def conflict_time(self, depth: jax.Array) -> jax.Array:
-        """Return the time of a level's conflict; `depth` is laid out as a round of `Helpers`."""
-        return self.helpers.read(self.memory, 0, depth) >> _TIME
+        """Return the time of a level's conflict; `depth` comes from `Helpers.time_of_round`."""
+        return self.helpers.read(self.memory, 0, depth) >> _TIME_SHIFT
 
-    def current_side(self, depth: jax.Array) -> jax.Array:
-        """Return the side of a level."""
-        return (self.memory[0, depth, self.node] >> _SIDE) & 3
+    def read_child(self, depth: jax.Array) -> jax.Array:
+        """Return the child of a level."""
+        return (self.memory[0, depth, self.node] >> _CHILD_SHIFT) & 3
 
     def read(self, depth: jax.Array) -> Level:
         """Return the level at each lane's depth."""
-        conflict, now, then, cost, limit = (self.memory[i, depth, self.node] for i in range(5))
+        conflict, cells, next_cells, cost, limit = (
+            self.memory[i, depth, self.node] for i in range(LEVEL_WORDS)
+        )
         return Level(
             conflict=PathConflict(
                 first=conflict & 7,
                 second=(conflict >> 3) & 7,
                 kind=(conflict >> 6) & 7,
-                time=conflict >> _TIME,
-                first_cell=now & CELL,
-                second_cell=now >> _WIDE,
-                first_next_cell=then & CELL,
-                second_next_cell=then >> _WIDE,
+                time=conflict >> _TIME_SHIFT,
+                first_cell=cells & CELL_MASK,
+                second_cell=cells >> _FIELD_BITS,
+                first_next_cell=next_cells & CELL_MASK,
+                second_next_cell=next_cells >> _FIELD_BITS,
             ),
-            side=(conflict >> _SIDE) & 3,
-            conflicts=cost & CELL,
-            cost=cost >> _WIDE,
-            limit=limit & CELL,
-            heads=((limit >> _WIDE) & 255, limit >> (_WIDE + 8)),
+            child=(conflict >> _CHILD_SHIFT) & 3,
+            num_conflicts=cost & CELL_MASK,
+            cost=cost >> _FIELD_BITS,
+            limit=limit & CELL_MASK,
+            list_heads=((limit >> _FIELD_BITS) & 255, limit >> (_FIELD_BITS + 8)),
         )
 
     def write(
         self, depth: jax.Array, level: Level, where: jax.Array, with_conflict: bool = True
     ) -> None:
-        """Write a level; its conflict changes only if `with_conflict`."""
+        """Write a new level, or without `with_conflict`, the results of its current child."""
         conflict = level.conflict
-        top = conflict.first | (conflict.second << 3) | (conflict.kind << 6)
+        agents_and_kind = conflict.first | (conflict.second << 3) | (conflict.kind << 6)
         words = [
-            top | (level.side << _SIDE) | (conflict.time << _TIME),
-            conflict.first_cell | (conflict.second_cell << _WIDE),
-            conflict.first_next_cell | (conflict.second_next_cell << _WIDE),
-            level.conflicts | (level.cost << _WIDE),
-            level.limit | ((level.heads[0] | (level.heads[1] << 8)) << _WIDE),
+            agents_and_kind | (level.child << _CHILD_SHIFT) | (conflict.time << _TIME_SHIFT),
+            conflict.first_cell | (conflict.second_cell << _FIELD_BITS),
+            conflict.first_next_cell | (conflict.second_next_cell << _FIELD_BITS),
+            level.num_conflicts | (level.cost << _FIELD_BITS),
+            level.limit | ((level.list_heads[0] | (level.list_heads[1] << 8)) << _FIELD_BITS),
         ]
         for i in (0, 1, 2, 3) if with_conflict else (0, 3, 4):
-            put(self.memory, (i, depth, self.node), words[i], where)
+            store(self.memory, (i, depth, self.node), words[i], where)
 
-    def turn(self, depth: jax.Array, side: jax.Array, where: jax.Array) -> None:
-        """Change the side of a level."""
-        place = (0, depth, self.node)
-        word = self.memory[place] & ~(3 << _SIDE)
-        put(self.memory, place, word | (side << _SIDE), where)
+    def set_child(self, depth: jax.Array, child: jax.Array, where: jax.Array) -> None:
+        """Change the child of a level."""
+        index = (0, depth, self.node)
+        word = self.memory[index] & ~(3 << _CHILD_SHIFT)
+        store(self.memory, index, word | (child << _CHILD_SHIFT), where)
 
 
-class Note(NamedTuple):
-    """Constraint at one time, int32 each. The notes of one time form a linked list."""
+class Constraint(NamedTuple):
+    """Constraint on an agent at one time, int32 each.
+
+    The constraints of one time form a linked list.
+    """
 
     cell: jax.Array  # for a move, its upper or left cell
     agent: jax.Array
     kind: jax.Array
-    next: jax.Array
+    next: jax.Array  # number of the next constraint in the list, from 1; 0 at its end
 
     def pack(self) -> jax.Array:
-        """Return the note as one number."""
+        """Return the constraint as one number."""
         high = self.kind | (self.next << _KIND_BITS)
         return self.cell | ((self.agent | (high << _AGENT_BITS)) << _CELL_BITS)
 
     @staticmethod
-    def unpack(code: jax.Array) -> "Note":
-        """Return the note that `pack` encoded."""
+    def unpack(code: jax.Array) -> "Constraint":
+        """Return the constraint that `pack` encoded."""
         high = code >> _CELL_BITS
         kind = high >> _AGENT_BITS
-        return Note(
+        return Constraint(
             cell=code & ((1 << _CELL_BITS) - 1),
             agent=high & ((1 << _AGENT_BITS) - 1),
             kind=kind & ((1 << _KIND_BITS) - 1),
@@ -156,48 +166,49 @@ class Note(NamedTuple):
         )
 
     def closes(self, cell: jax.Array, agent: jax.Array) -> jax.Array:
-        """Return whether the note bars an agent from a cell."""
+        """Return whether the constraint closes a cell to an agent."""
         same_agent, same_cell = self.agent == agent, self.cell == cell
         return ((self.kind == CLOSED) & same_agent & same_cell) | (
             (self.kind == FIXED) & (same_agent ^ same_cell)
         )
 
 
-def make_notes(
-    conflict: PathConflict, side: jax.Array, following: tuple[jax.Array, ...]
-) -> list[Note]:
-    """Return the notes of a child node, each linked to the next note of its time.
+def make_constraints(
+    conflict: PathConflict, child: jax.Array, following: tuple[jax.Array, ...]
+) -> list[Constraint]:
+    """Return the constraints of a child, each linked to the number in `following`.
 
-    One child bans the first agent from a cell or move. The other child requires the agent there.
+    For a VERTEX or SWAP conflict, the first child forbids a cell or move to the first agent, and
+    the second child requires it.
     """
-    first, vertex, swap = side == 0, conflict.kind == VERTEX, conflict.kind == SWAP
+    first, vertex, swap = child == 0, conflict.kind == VERTEX, conflict.kind == SWAP
     cell = jnp.where(first, conflict.first_cell, conflict.second_cell)
     next_cell = jnp.where(first, conflict.first_next_cell, conflict.second_next_cell)
     step = next_cell - cell
     move = jnp.where(step > 0, _DOWN, _UP)
     move = jnp.where(step == 1, _RIGHT, jnp.where(step == -1, _LEFT, move))
     fixes = ~first & (vertex | swap)
-    now = jnp.where(vertex & first, CLOSED, jnp.where(fixes, FIXED, _UNUSED))
-    moves = jnp.where(swap, move, _UNUSED)
-    then = jnp.where(fixes & swap, FIXED, _UNUSED)
-    mover = jnp.where(first, conflict.first, conflict.second)
+    cell_kind = jnp.where(vertex & first, CLOSED, jnp.where(fixes, FIXED, _UNUSED))
+    move_kind = jnp.where(swap, move, _UNUSED)
+    next_cell_kind = jnp.where(fixes & swap, FIXED, _UNUSED)
+    agent = jnp.where(first, conflict.first, conflict.second)
     return [
-        Note(conflict.first_cell, conflict.first, now, following[0]),
-        Note(jnp.minimum(cell, next_cell), mover, moves, following[1]),
-        Note(conflict.first_next_cell, conflict.first, then, following[2]),
+        Constraint(conflict.first_cell, conflict.first, cell_kind, following[0]),
+        Constraint(jnp.minimum(cell, next_cell), agent, move_kind, following[1]),
+        Constraint(conflict.first_next_cell, conflict.first, next_cell_kind, following[2]),
     ]
 
 
-class PathCopies:
-    """Paths of the current nodes, roots and branches, in the memory of one program."""
+class PathStore:
+    """Paths of the current nodes, roots and branches in the memory of one program."""
 
-    def __init__(self, memory: Memory, task: Task, helpers: Helpers) -> None:
-        self.memory, self.task, self.helpers = memory, task, helpers
+    def __init__(self, memory: Memory, query: LaneQueries, helpers: Helpers) -> None:
+        self.memory, self.query, self.helpers = memory, query, helpers
         self.node = helpers.node
         self.agents, self.times = memory.paths.shape[:2]
         self.horizon = self.times - 1
 
-    def begin(
+    def replace_with_goal(
         self,
         agent: jax.Array,
         depth: jax.Array,
@@ -205,84 +216,84 @@ class PathCopies:
         end: jax.Array,
         where: jax.Array,
     ) -> None:
-        """Save the path of an agent up to `end`, and overwrite it with its goal."""
+        """Save the path of an agent up to `end`, and overwrite it with the agent's goal."""
 
         def write(times: list[jax.Array]) -> None:
-            old = [self.memory.paths[agent, t, self.node] for t in times]
-            for t, entry in zip(times, old, strict=True):
-                put(self.memory.saved, (depth, t, self.node), entry, where)
-                put(self.memory.paths, (agent, t, self.node), goal | FORCED, where)
+            entries = [self.memory.paths[agent, t, self.node] for t in times]
+            for t, entry in zip(times, entries, strict=True):
+                store(self.memory.saved_paths, (depth, t, self.node), entry, where)
+                store(self.memory.paths, (agent, t, self.node), goal | FORCED, where)
 
         self._for_times(end, write)
 
     def restore_forced_flags(
         self, agent: jax.Array, depth: jax.Array, same_time: jax.Array, end: jax.Array
     ) -> None:
-        """Keep FORCED flags of the old path if the new, unconstrained path has the same cost."""
+        """Copy the FORCED flags of the saved path if `same_time`, and clear them otherwise."""
 
         def write(i: jax.Array, _: None) -> None:
             t = jnp.minimum(self.helpers.time_of_round(i), self.horizon)
-            place = (agent, t, self.node)
-            flags = jnp.where(same_time, self.memory.saved[depth, t, self.node] & FORCED, 0)
-            put(self.memory.paths, place, (self.memory.paths[place] & CELL) | flags, t < end)
+            index = (agent, t, self.node)
+            flags = jnp.where(same_time, self.memory.saved_paths[depth, t, self.node] & FORCED, 0)
+            store(self.memory.paths, index, (self.memory.paths[index] & CELL_MASK) | flags, t < end)
 
-        jax.lax.fori_loop(0, self.helpers.rounds(jnp.max(end)), write, None)
-        self.helpers.meet()
+        jax.lax.fori_loop(0, self.helpers.num_rounds(jnp.max(end)), write, None)
+        self.helpers.synchronise()
 
     def restore(self, agent: jax.Array, depth: jax.Array, cost: jax.Array, end: jax.Array) -> None:
-        """Restore an agent's path of a given cost from a level, up to `end`."""
-        goal = take_agent(self.task.goals, agent) | FORCED
+        """Restore the path of an agent, with a given cost, up to `end`."""
+        goal = select_agent(self.query.goals, agent) | FORCED
 
         def write(times: list[jax.Array]) -> None:
-            old = [self.memory.saved[depth, t, self.node] for t in times]
-            for t, entry in zip(times, old, strict=True):
-                # The saved part may end where the path does.
+            entries = [self.memory.saved_paths[depth, t, self.node] for t in times]
+            for t, entry in zip(times, entries, strict=True):
+                # The path may have been saved only up to its arrival.
                 entry = jnp.where(t < cost, entry, goal)
-                put(self.memory.paths, (agent, t, self.node), entry, t < end)
+                store(self.memory.paths, (agent, t, self.node), entry, t < end)
 
         self._for_times(end, write)
 
     def _for_times(self, end: jax.Array, write: Callable[[list[jax.Array]], None]) -> None:
-        """Call `write` for all times below the largest `end`, and maybe a few more up to T."""
+        """Call `write` for all times below the largest `end`, rounded up to whole rounds."""
         if self.helpers.count > 1:
 
             def write_round(i: jax.Array, _: None) -> None:
                 write([jnp.minimum(self.helpers.time_of_round(i), self.horizon)])
 
-            jax.lax.fori_loop(0, self.helpers.rounds(jnp.max(end)), write_round, None)
-            self.helpers.meet()
+            jax.lax.fori_loop(0, self.helpers.num_rounds(jnp.max(end)), write_round, None)
+            self.helpers.synchronise()
             return
 
-        def write_group(i: jax.Array, _: None) -> None:
-            write(
-                [jnp.minimum(_TIMES_PER_STEP * i + j, self.horizon) for j in range(_TIMES_PER_STEP)]
-            )
+        def write_times(i: jax.Array, _: None) -> None:
+            first = _TIMES_PER_ROUND * i
+            write([jnp.minimum(first + j, self.horizon) for j in range(_TIMES_PER_ROUND)])
 
-        rounds = jax.lax.div(jnp.max(end) + (_TIMES_PER_STEP - 1), _TIMES_PER_STEP)
-        jax.lax.fori_loop(0, rounds, write_group, None)
+        num_rounds = jax.lax.div(jnp.max(end) + (_TIMES_PER_ROUND - 1), _TIMES_PER_ROUND)
+        jax.lax.fori_loop(0, num_rounds, write_times, None)
 
     def save_or_restore_roots(
         self,
         costs: tuple[jax.Array, ...],
         root_costs: tuple[jax.Array, ...],
-        rooted: jax.Array,
-        restored: jax.Array,
+        saves: jax.Array,
+        restores: jax.Array,
     ) -> None:
-        """Save the paths of new roots, and restore saved ones."""
-        longest = largest((*costs, *root_costs))
-        end = jnp.max(jnp.where(rooted | restored, jnp.minimum(longest + 1, self.times), 0))
+        """Save the current paths as root paths where `saves`, or restore them where `restores`."""
+        longest = elementwise_max((*costs, *root_costs))
+        end = jnp.max(jnp.where(saves | restores, jnp.minimum(longest + 1, self.times), 0))
 
         def write(i: jax.Array, _: None) -> None:
-            entry = jnp.minimum(self.helpers.time_of_round(i), self.agents * self.times - 1)
-            t, k = jax.lax.div(entry, self.agents), jax.lax.rem(entry, self.agents)
-            path = self.helpers.read(self.memory.paths, k, t)
-            put(self.memory.roots, (k, t, self.node), path, rooted)
-            goal = take_agent(self.task.goals, k) | FORCED
-            # The saved part may end where the path does.
-            saved = self.helpers.read(self.memory.roots, k, t)
-            root = jnp.where(t < take_agent(root_costs, k), saved, goal)
-            exists = take_agent(self.task.goals, k) >= 0
-            put(self.memory.paths, (k, t, self.node), root, restored & exists & (t <= longest))
+            position = jnp.minimum(self.helpers.time_of_round(i), self.agents * self.times - 1)
+            t, k = jax.lax.div(position, self.agents), jax.lax.rem(position, self.agents)
+            entry = self.helpers.read(self.memory.paths, k, t)
+            store(self.memory.root_paths, (k, t, self.node), entry, saves)
+            goal = select_agent(self.query.goals, k) | FORCED
+            # The path may have been saved only up to its arrival.
+            root_entry = self.helpers.read(self.memory.root_paths, k, t)
+            root_entry = jnp.where(t < select_agent(root_costs, k), root_entry, goal)
+            exists = select_agent(self.query.goals, k) >= 0
+            where = restores & exists & (t <= longest)
+            store(self.memory.paths, (k, t, self.node), root_entry, where)
 
-        jax.lax.fori_loop(0, self.helpers.rounds(end * self.agents), write, None)
-        self.helpers.meet()
+        jax.lax.fori_loop(0, self.helpers.num_rounds(end * self.agents), write, None)
+        self.helpers.synchronise()

@@ -1,4 +1,8 @@
-"""Memory of a program that searches constraint trees, and lanes that work together."""
+"""Memory of a program that searches constraint trees, and cooperation between its lanes.
+
+A program has 32 lanes, a GPU warp. They search the nodes of several trees at once: each node has
+one lane, or several lanes that share its work.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,17 +17,17 @@ from jaxlake.solver.chunks import TEAM_LANES
 from jaxlake.solver.trees.conflicts import FORCED
 
 LANES = 32
-"""Number of lanes of a program: a GPU warp."""
+"""Number of lanes of a program."""
 
-CELL = FORCED - 1
-"""Bits of a path entry that hold the cell."""
+CELL_MASK = FORCED - 1
+"""Bits of a path's entry that hold the cell."""
 
-NUMBERS = ("total", "waits", "first", "last", "budget")
-"""Fields of `TreeQueries` that are numbers per query."""
+SCALAR_FIELDS = ("sum_objective", "may_wait", "min_bound", "max_bound", "budget")
+"""Fields of `TreeQueries` with one number per query."""
 
 
-class Task(NamedTuple):
-    """Queries in the lanes of a program, as `TreeQueries`; int32 unless noted."""
+class LaneQueries(NamedTuple):
+    """Fields of `TreeQueries` for the current query of each lane; int32 unless noted."""
 
     free: tuple[jax.Array, ...]  # words
     starts: tuple[jax.Array, ...]  # cells, one per agent; negative for absent agents
@@ -31,10 +35,10 @@ class Task(NamedTuple):
     solo_distances: list[jax.Array]
     pair_costs: list[jax.Array]
     stairs: list[list[jax.Array]]  # two words per pair, uint32
-    total: jax.Array  # bool
-    waits: jax.Array  # bool
-    first: jax.Array
-    last: jax.Array
+    sum_objective: jax.Array  # bool
+    may_wait: jax.Array  # bool
+    min_bound: jax.Array
+    max_bound: jax.Array
     budget: jax.Array
 
 
@@ -42,47 +46,45 @@ class Memory(NamedTuple):
     """References to the memory of the program, int32 (..., nodes) except for the last two."""
 
     paths: Any  # (K, T + 1), cells, with FORCED
-    roots: Any  # (K, T + 1), `paths` of the root
-    saved: Any  # (L, T + 1), path of the agent that a level constrains, before the constraint
-    levels: Any  # (5, L), packed
-    notes: Any  # (3 * L,), packed constraints of the branch, each with the next one of its time
-    heads: Any  # (T + 1,), first note of a time, counted from 1; 0 without notes
-    layers: Any  # words (2, T + 1, W), reachable cells; the second avoid all conflicts
-    masks: Any  # words (2, T + 1, 5, W), open cells and moves, for `SharedPaths`
+    root_paths: Any  # (K, T + 1), `paths` of the root
+    saved_paths: Any  # (L, T + 1), old path of the agent that a level constrains
+    levels: Any  # (5, L), packed `Level`s
+    constraints: Any  # (3 * L,), packed `Constraint`s of the branch
+    list_heads: Any  # (T + 1,), number of the first constraint at a time, from 1; 0 if none
+    layers: Any  # words (2, T + 1, W), reachable cells: all, and those without conflicts
+    open_masks: Any  # words (2, T + 1, 5, W), open cells and moves, for `SharedPathPlanner`
 
 
-class Route(NamedTuple):
+class ReplanRequest(NamedTuple):
     """The agent that a lane replans, and its constraints."""
 
     agent: jax.Array
     start: jax.Array
     goal: jax.Array
-    latest: tuple[jax.Array, ...]  # of all agents: later, others must avoid their goals
-    stay_from: jax.Array  # no constraint closes the goal at this time or later
-    patient: jax.Array  # bool, the agent accepts a later arrival that avoids all conflicts
-    clean_stay_from: (
-        jax.Array
-    )  # no other agent is at the goal at this time or later; only if patient
+    latest: tuple[jax.Array, ...]  # latest arrivals of all agents; from then on goals are closed
+    goal_open_from: jax.Array  # time from which no constraint closes the goal
+    patient: jax.Array  # bool, whether to prefer a later path without conflicts
+    goal_unvisited_from: jax.Array  # time from which no other agent is at the goal, if patient
 
 
-def largest(values: Sequence[jax.Array]) -> jax.Array:
-    """Return the elementwise maximum of some values."""
+def elementwise_max(values: Sequence[jax.Array]) -> jax.Array:
+    """Return the elementwise maximum of arrays."""
     return reduce(jnp.maximum, values)
 
 
-def put(ref: Any, place: tuple[Any, ...], values: jax.Array, where: Any = None) -> None:
-    """Write to a separate place per lane, masked by `where`, bool (lanes), if given."""
-    triton.store(ref.at[place], values, mask=where)
+def store(ref: Any, index: tuple[Any, ...], values: jax.Array, where: Any = None) -> None:
+    """Write values at a different index in each lane where `where`, bool (lanes,), is True."""
+    triton.store(ref.at[index], values, mask=where)
 
 
 @dataclass(frozen=True)
 class Helpers:
-    """Neighbouring lanes of one node, which hold the same values and divide the times."""
+    """Neighbouring lanes that process one node: they hold the same values and divide the times."""
 
-    count: int
-    node: jax.Array  # int32, number of the node in its program, the index into memory
-    rank: jax.Array  # int32, number of the lane within its node
-    barrier: bool  # (static) lanes must wait before they read values that others wrote
+    count: int  # number of lanes per node (static)
+    node: jax.Array  # int32, index of the node in the memory of its program
+    rank: jax.Array  # int32, index of the lane in its node
+    barrier: bool  # whether lanes must wait before they read values that others wrote (static)
 
     @staticmethod
     def create(lane: jax.Array, count: int, barrier: bool) -> "Helpers":
@@ -91,28 +93,28 @@ class Helpers:
             return Helpers(count, lane, jnp.zeros_like(lane), False)
         return Helpers(count, jax.lax.div(lane, count), jax.lax.rem(lane, count), barrier)
 
-    def meet(self) -> None:
+    def synchronise(self) -> None:
         """Synchronise the lanes after writes."""
         if self.barrier:
             triton.debug_barrier()
 
-    def read(self, ref: Any, *place: Any) -> jax.Array:
+    def read(self, ref: Any, *index: Any) -> jax.Array:
         """Read from the memory of the node."""
-        return ref[place] if self.count == 1 else ref[(*place, self.node)]
+        return ref[index] if self.count == 1 else ref[(*index, self.node)]
 
-    def write(self, ref: Any, place: tuple[Any, ...], values: jax.Array) -> None:
+    def write(self, ref: Any, index: tuple[Any, ...], values: jax.Array) -> None:
         """Write to the memory of the node."""
         if self.count == 1:
-            ref[place] = values
+            ref[index] = values
         else:
-            put(ref, (*place, self.node), values)
+            store(ref, (*index, self.node), values)
 
-    def rounds(self, times: jax.Array) -> jax.Array:
-        """Return the number of rounds for `times`, a scalar, with `count` times per round."""
+    def num_rounds(self, times: jax.Array) -> jax.Array:
+        """Return the number of rounds in which the lanes process `times`, a scalar."""
         return times if self.count == 1 else jax.lax.div(times + (self.count - 1), self.count)
 
     def time_of_round(self, i: jax.Array) -> jax.Array:
-        """Return the time that a lane handles in round i: a scalar if `count` is 1."""
+        """Return the time that a lane processes in round i, a scalar if `count` is 1."""
         return i if self.count == 1 else i * self.count + self.rank
 
     def max(self, values: jax.Array) -> jax.Array:
@@ -128,38 +130,38 @@ class Helpers:
         return self._reduce(values, jnp.sum)
 
     def _reduce(self, values: jax.Array, reduce: Callable[..., jax.Array]) -> jax.Array:
-        return values if self.count == 1 else _over_groups(values, self.count, reduce)
+        return values if self.count == 1 else _reduce_neighbours(values, self.count, reduce)
 
 
 class Teams(NamedTuple):
-    """As `trees.lanes.Teams`: teams of one node, or of `TEAM_LANES` nodes."""
+    """Teams of one node or of `TEAM_LANES` nodes, as `trees.lanes.Teams`."""
 
     size: jax.Array  # int32, number of nodes per team
-    team: jax.Array  # int32, the team of a lane
-    rank: jax.Array  # int32, position of the lane's node in its team
+    team: jax.Array  # int32, index of the lane's team
+    rank: jax.Array  # int32, index of the lane's node in its team
     split: jax.Array  # int32 ()
     helpers: Helpers
 
     def any(self, flags: jax.Array) -> jax.Array:
-        """Return whether any node of the team is flagged (int32), as bool."""
+        """Return whether any node of the team is flagged; flags are int32, the result bool."""
         return self._reduce(flags, jnp.max) != 0
 
     def sum(self, values: jax.Array) -> jax.Array:
-        """Return the sum over a team's nodes."""
+        """Return the sum over the nodes of a team."""
         return self._reduce(self._once_per_node(values), jnp.sum, values)
 
     def min(self, values: jax.Array) -> jax.Array:
-        """Return the minimum over a team."""
+        """Return the minimum over the nodes of a team."""
         return self._reduce(values, jnp.min)
 
     def count_before(self, flags: jax.Array) -> jax.Array:
-        """Return the number of flagged nodes that come earlier in the same team."""
-        before = jnp.cumsum(self._once_per_node(flags)) - flags
-        # The count never falls, so the minimum belongs to the team's first node.
-        return before - self.min(before)
+        """Return the number of flagged nodes that precede a node in its team."""
+        count = jnp.cumsum(self._once_per_node(flags)) - flags
+        # Counts do not decrease within a program, so the minimum belongs to the team's first node.
+        return count - self.min(count)
 
     def _once_per_node(self, values: jax.Array) -> jax.Array:
-        """Keep the value of one lane per node, and 0 in the others."""
+        """Keep the value of the first lane of each node, and set the others to 0."""
         return values if self.helpers.count == 1 else jnp.where(self.helpers.rank == 0, values, 0)
 
     def _reduce(
@@ -168,12 +170,14 @@ class Teams(NamedTuple):
         reduce: Callable[..., jax.Array],
         single_node: jax.Array | None = None,
     ) -> jax.Array:
-        reduced = _over_groups(values, TEAM_LANES * self.helpers.count, reduce)
+        reduced = _reduce_neighbours(values, TEAM_LANES * self.helpers.count, reduce)
         return jnp.where(self.size > 1, reduced, values if single_node is None else single_node)
 
 
-def _over_groups(values: jax.Array, size: int, reduce: Callable[..., jax.Array]) -> jax.Array:
-    """Return, in each lane, the reduction over its group of `size` neighbouring lanes."""
-    groups = values.reshape(-1, size)
-    reduced = jnp.broadcast_to(reduce(groups, axis=1)[:, None], groups.shape)
+def _reduce_neighbours(
+    values: jax.Array, count: int, reduce: Callable[..., jax.Array]
+) -> jax.Array:
+    """Reduce each group of `count` neighbouring lanes, and return the result in all its lanes."""
+    rows = values.reshape(-1, count)
+    reduced = jnp.broadcast_to(reduce(rows, axis=1)[:, None], rows.shape)
     return reduced.reshape(values.shape)

@@ -1,4 +1,4 @@
-"""One program of the tree search, with the steps of `trees.search`."""
+"""Program of a kernel that searches constraint trees, with the steps of `trees.search`."""
 
 from typing import Any, NamedTuple
 
@@ -8,27 +8,27 @@ from jax.experimental import pallas as pl
 
 from jaxlake.solver.kernels.lanes import any_lane, to_int32
 from jaxlake.solver.kernels.tree_branch import (
-    NOTES,
+    CONSTRAINTS_PER_LEVEL,
     Level,
     Levels,
-    PathCopies,
+    PathStore,
     limited_agent,
-    make_notes,
+    make_constraints,
 )
 from jaxlake.solver.kernels.tree_memory import (
-    CELL,
+    CELL_MASK,
     LANES,
-    NUMBERS,
+    SCALAR_FIELDS,
     Helpers,
+    LaneQueries,
     Memory,
-    Route,
-    Task,
+    ReplanRequest,
     Teams,
-    largest,
-    put,
+    elementwise_max,
+    store,
 )
-from jaxlake.solver.kernels.tree_paths import Paths
-from jaxlake.solver.kernels.tree_shared import SharedPaths
+from jaxlake.solver.kernels.tree_paths import PathPlanner
+from jaxlake.solver.kernels.tree_shared import SharedPathPlanner
 from jaxlake.solver.pairs.arrivals import look_up_pairs
 from jaxlake.solver.pairs.bounds import best_matching, pair_gains
 from jaxlake.solver.pairs.joint_search import Geometry
@@ -44,115 +44,119 @@ from jaxlake.solver.trees.conflicts import (
     arrival_conflict,
 )
 from jaxlake.solver.trees.lanes import MAX_DEPTH
-from jaxlake.solver.trees.node import constrained_agent, take_agent
+from jaxlake.solver.trees.node import constrained_agent, select_agent
 
 
 class _Lanes(NamedTuple):
-    """As `trees.lanes.TreeLanes`, int32 each; the remaining fields are in memory."""
+    """Fields of `trees.lanes.TreeLanes`, int32 each; the remaining fields are in memory."""
 
     bound: jax.Array
-    cut: jax.Array
+    next_bound: jax.Array
     prefix: jax.Array
     next_prefix: jax.Array
-    through: jax.Array
-    planned: jax.Array
+    prefix_done: jax.Array
+    num_planned: jax.Array
     depth: jax.Array
     expansions: jax.Array
-    done: jax.Array  # the query is answered, or there is none
+    done: jax.Array  # the query has a result, or there is no query
     solved: jax.Array
     gave_up: jax.Array
     costs: tuple[jax.Array, ...]
     earliest: tuple[jax.Array, ...]
     latest: tuple[jax.Array, ...]
     root_costs: tuple[jax.Array, ...]  # `costs` of the root
-    bypassed: jax.Array  # a bypass has changed a path since the lane left the root
+    bypassed: jax.Array  # whether a bypass changed a path since the lane left the root
 
 
 def search(*refs: Any, board: Geometry, helpers: int, barrier: bool) -> None:
-    """Answer this program's share of the first `count` queries.
+    """Search this program's share of the queries.
 
     Every node has `helpers` lanes. With `barrier`, lanes synchronise before they read values that
     other lanes wrote.
     """
     (
-        search,
+        settings,
         free,
         starts,
         goals,
         solo_distances,
         pair_costs,
         stairs,
-        tasks,
-        answers,
-        paths,
+        scalars,
+        results,
+        result_paths,
         *memory,
     ) = refs
     lane = jax.lax.broadcasted_iota(jnp.int32, (LANES,), 0)
-    count, size, split = search[0], search[1], search[2]
-    at_once = jax.lax.div(jnp.int32(LANES // helpers), size)
-    sizes = jnp.zeros_like(lane) + size
-    mates = Helpers.create(lane, helpers, barrier)
-    node = mates.node
-    teams = Teams(sizes, jax.lax.div(node, sizes), jax.lax.rem(node, sizes), split, mates)
+    num_queries, team_size, split = settings[0], settings[1], settings[2]
+    num_teams = jax.lax.div(jnp.int32(LANES // helpers), team_size)
+    sizes = jnp.zeros_like(lane) + team_size
+    node_lanes = Helpers.create(lane, helpers, barrier)
+    node = node_lanes.node
+    teams = Teams(sizes, jax.lax.div(node, sizes), jax.lax.rem(node, sizes), split, node_lanes)
 
-    def answer_queries(first: jax.Array) -> jax.Array:
-        place = first * at_once + teams.team
+    def search_batch(batch: jax.Array) -> jax.Array:
+        index = batch * num_teams + teams.team
         agents, pairs = range(starts.shape[0]), range(stairs.shape[1])
-        total, waits, first_bound, last, budget = (tasks[i, place] for i in range(len(NUMBERS)))
-        task = Task(
-            free=tuple(free[w, place] for w in range(board.words)),
-            starts=tuple(starts[k, place] for k in agents),
-            goals=tuple(goals[k, place] for k in agents),
-            solo_distances=[solo_distances[k, place] for k in agents],
-            pair_costs=[pair_costs[p, place] for p in pairs],
-            stairs=[[stairs[w, p, place] for p in pairs] for w in (0, 1)],
-            total=total != 0,
-            waits=waits != 0,
-            first=first_bound,
-            last=last,
+        sum_objective, may_wait, min_bound, max_bound, budget = (
+            scalars[i, index] for i in range(len(SCALAR_FIELDS))
+        )
+        query = LaneQueries(
+            free=tuple(free[w, index] for w in range(board.words)),
+            starts=tuple(starts[k, index] for k in agents),
+            goals=tuple(goals[k, index] for k in agents),
+            solo_distances=[solo_distances[k, index] for k in agents],
+            pair_costs=[pair_costs[p, index] for p in pairs],
+            stairs=[[stairs[w, p, index] for p in pairs] for w in (0, 1)],
+            sum_objective=sum_objective != 0,
+            may_wait=may_wait != 0,
+            min_bound=min_bound,
+            max_bound=max_bound,
             budget=budget,
         )
-        program = _Program(task, Memory(*memory), board, lane, teams)
-        lanes = program.run(place < count)
-        program.write_answers(lanes, place, place < count, answers, paths)
-        return first + pl.num_programs(0)
+        program = _Program(query, Memory(*memory), board, lane, teams)
+        busy = index < num_queries
+        lanes = program.run(busy)
+        program.write_results(lanes, index, busy, results, result_paths)
+        return batch + pl.num_programs(0)
 
-    jax.lax.while_loop(lambda first: first * at_once < count, answer_queries, pl.program_id(0))
+    jax.lax.while_loop(
+        lambda batch: batch * num_teams < num_queries, search_batch, pl.program_id(0)
+    )
 
 
 class _Program:
-    """The queries that a program processes at once."""
+    """Search of the queries that a program processes at once, one per team."""
 
     def __init__(
         self,
-        task: Task,
+        query: LaneQueries,
         memory: Memory,
         board: Geometry,
         lane: jax.Array,
         teams: Teams,
     ) -> None:
-        self.task, self.memory = task, memory
+        self.query, self.memory = query, memory
         self.lane, self.teams = lane, teams
         self.helpers, self.node = teams.helpers, teams.helpers.node
         self.agents, self.times = memory.paths.shape[:2]
         self.horizon = self.times - 1
-        self.total = task.total
-        paths = Paths if self.helpers.count == 1 else SharedPaths
-        self.paths = paths(memory, task, board, self.helpers)
-        self.copies = PathCopies(memory, task, self.helpers)
+        planner = PathPlanner if self.helpers.count == 1 else SharedPathPlanner
+        self.planner = planner(memory, query, board, self.helpers)
+        self.path_store = PathStore(memory, query, self.helpers)
         self.levels = Levels(memory.levels, self.helpers)
 
     def run(self, busy: jax.Array) -> _Lanes:
-        """Search until all teams have their answers."""
+        """Search until all teams have their results."""
         self._clear()
         zero = jnp.zeros_like(self.lane)
         initial = _Lanes(
-            bound=self.task.first,
-            cut=zero + NEVER,
+            bound=self.query.min_bound,
+            next_bound=zero + NEVER,
             prefix=self.teams.rank,
             next_prefix=zero + self.teams.size,
-            through=zero,
-            planned=zero,
+            prefix_done=zero,
+            num_planned=zero,
             depth=zero,
             expansions=zero,
             done=to_int32(~busy),
@@ -166,26 +170,26 @@ class _Program:
         )
         return jax.lax.while_loop(lambda lanes: any_lane(lanes.done == 0), self._expand, initial)
 
-    def write_answers(
-        self, lanes: _Lanes, place: jax.Array, busy: jax.Array, answers: Any, paths: Any
+    def write_results(
+        self, lanes: _Lanes, index: jax.Array, busy: jax.Array, results: Any, result_paths: Any
     ) -> None:
-        """Write the answers of each team's first lane with a plan, or else its first lane."""
+        """Write the result of each team's first lane with a plan, or else of its first lane."""
         expansions = self.teams.sum(lanes.expansions)
-        fields = (lanes.solved, lanes.gave_up, lanes.bound, expansions)  # as in `TreeAnswers`
+        fields = (lanes.solved, lanes.gave_up, lanes.bound, expansions)  # as in `QueryResults`
         team_solved = self.teams.any(lanes.solved)
         earlier = self.teams.count_before(lanes.solved)
         first = jnp.where(team_solved, (lanes.solved != 0) & (earlier == 0), self.teams.rank == 0)
-        speaks = busy & first
-        # In interpreted mode, masked lanes also write (old values), so each gets a separate place.
-        place = jnp.where(speaks, place, answers.shape[1] - LANES + self.lane)
-        for i, number in enumerate(fields):
-            put(answers, (i, place), number, speaks)
-        writes_path = speaks & (lanes.solved != 0)
+        reports = busy & first
+        # In interpreted mode, masked lanes also write (old values), so each gets a separate index.
+        index = jnp.where(reports, index, results.shape[1] - LANES + self.lane)
+        for i, field in enumerate(fields):
+            store(results, (i, index), field, reports)
+        reports_path = reports & (lanes.solved != 0)
 
         def write(i: jax.Array, _: None) -> None:
             k, t = jax.lax.div(i, self.times), jax.lax.rem(i, self.times)
-            cell = (self.helpers.read(self.memory.paths, k, t) & CELL).astype(jnp.int16)
-            put(paths, (k, t, place), cell, writes_path)
+            cell = (self.helpers.read(self.memory.paths, k, t) & CELL_MASK).astype(jnp.int16)
+            store(result_paths, (k, t, index), cell, reports_path)
 
         jax.lax.fori_loop(0, self.agents * self.times, write, None)
 
@@ -193,250 +197,281 @@ class _Program:
         zero = jnp.zeros_like(self.lane)
 
         def clear(t: jax.Array, _: None) -> None:
-            self.helpers.write(self.memory.heads, (t,), zero)
+            self.helpers.write(self.memory.list_heads, (t,), zero)
             for k in range(self.agents):
                 # Agents without a path stay in distinct cells off the board.
-                self.helpers.write(self.memory.paths, (k, t), FORCED | (CELL - zero - k))
+                self.helpers.write(self.memory.paths, (k, t), FORCED | (CELL_MASK - zero - k))
 
         jax.lax.fori_loop(0, self.times, clear, None)
         self.levels.clear()
 
     def _expand(self, lanes: _Lanes) -> _Lanes:
         """Expand one child of the current node in every lane, or plan one agent of the root."""
-        K, T, task = self.agents, self.horizon, self.task
+        K, T, query = self.agents, self.horizon, self.query
         depth, level = lanes.depth, self.levels.read(lanes.depth)
-        active = (lanes.done == 0) & (lanes.through == 0)
-        rooting = active & (lanes.planned < K)
-        splitting = active & (lanes.planned >= K)
-        agent = jnp.where(lanes.planned < K, lanes.planned, constrained_agent(level))
+        active = (lanes.done == 0) & (lanes.prefix_done == 0)
+        plans_root = active & (lanes.num_planned < K)
+        splits = active & (lanes.num_planned >= K)
+        agent = jnp.where(lanes.num_planned < K, lanes.num_planned, constrained_agent(level))
 
-        lanes, tried = self._constrain(lanes, level, splitting)
-        goal = take_agent(self.task.goals, agent)
-        absent = goal < 0
-        old_cost = take_agent(lanes.costs, agent)
+        # Replan the agent, with the latest arrival at which the node can be within the bound.
+        lanes, level = self._add_constraint(lanes, level, splits)
+        goal = select_agent(query.goals, agent)
+        is_absent = goal < 0
+        old_cost = select_agent(lanes.costs, agent)
         other_costs = sum(lanes.costs) - old_cost
-        ceiling = jnp.where(self.total, lanes.bound - other_costs, lanes.bound)
-        own_latest = take_agent(lanes.latest, agent)
-        latest = jnp.minimum(jnp.minimum(own_latest, ceiling), T)
-        route = Route(
-            agent=agent,
-            start=take_agent(self.task.starts, agent),
-            goal=goal,
-            latest=lanes.latest,
-            stay_from=self.paths.stay_from(
-                agent,
-                goal,
-                lanes.latest,
-                jnp.where(splitting, depth + 1, 0),
-                self.levels.conflict_time,
-            ),
-            patient=~self.total,
-            clean_stay_from=self.paths.clean_stay_from(
-                agent, goal, lanes.costs, active & ~absent & ~self.total
-            ),
+        latest_within_bound = jnp.where(query.sum_objective, lanes.bound - other_costs, lanes.bound)
+        latest_allowed = jnp.minimum(select_agent(lanes.latest, agent), T)
+        latest = jnp.minimum(latest_allowed, latest_within_bound)
+        request = self._make_request(lanes, agent, goal, active & ~is_absent, splits)
+        arrival = self.planner.earliest_arrival(
+            request,
+            select_agent(lanes.earliest, agent),
+            jnp.where(active & ~is_absent, latest, -1),
         )
-        allowed = jnp.where(active & ~absent, latest, -1)
-        arrival = self.paths.earliest_arrival(route, take_agent(lanes.earliest, agent), allowed)
-        arrival = jnp.where(absent, 0, arrival)
+        arrival = jnp.where(is_absent, 0, arrival)
 
-        planned = active & (arrival != NEVER)
-        costs = _put_at(lanes.costs, agent, arrival, planned)
-        excesses = [jnp.maximum(x - y, 0) for x, y in zip(costs, task.solo_distances, strict=True)]
-        stairs = look_up_pairs(task.stairs, excesses)
-        estimate = sum(costs) + best_matching(pair_gains(costs, task.pair_costs, stairs), K)
-        estimate = jnp.where(self.total, estimate, largest(costs))
-        fits = planned & (estimate <= lanes.bound)
-        # This level keeps the old path; the new path rests at its goal from its arrival on.
-        end = jnp.where(rooting, self.times, jnp.maximum(old_cost, arrival) + 1)
-        self.copies.begin(agent, depth, goal, jnp.where(fits, end, 0), fits & ~absent)
-        self.paths.trace(route, arrival, fits & ~absent)
-        rooted = rooting & fits & (lanes.planned == K - 1)
-        tight = [self.total | (cost == lanes.bound) for cost in costs]
-        examined = rooted | (splitting & fits)
-        conflict, conflicts = self.paths.choose_conflict(costs, tight, examined)
-        of_arrivals = arrival_conflict(stairs, excesses, task.solo_distances)
-        late = self.total & (of_arrivals.kind != NONE) & (conflict.kind != NONE)
-        conflict = jax.tree.map(lambda x, y: jnp.where(late, x, y), of_arrivals, conflict)
+        has_path = active & (arrival != NEVER)
+        costs = _replace_agent(lanes.costs, agent, arrival, has_path)
+        excesses = [jnp.maximum(x - y, 0) for x, y in zip(costs, query.solo_distances, strict=True)]
+        stairs = look_up_pairs(query.stairs, excesses)
+        estimate = sum(costs) + best_matching(pair_gains(costs, query.pair_costs, stairs), K)
+        estimate = jnp.where(query.sum_objective, estimate, elementwise_max(costs))
+        fits = has_path & (estimate <= lanes.bound)
+        # The new path rests at its goal from its arrival on.
+        end = jnp.where(plans_root, self.times, jnp.maximum(old_cost, arrival) + 1)
+        end = jnp.where(fits, end, 0)
+        self.path_store.replace_with_goal(agent, depth, goal, end, fits & ~is_absent)
+        self.planner.trace(request, arrival, fits & ~is_absent)
+        root_planned = plans_root & fits & (lanes.num_planned == K - 1)
+        no_slack = [query.sum_objective | (cost == lanes.bound) for cost in costs]
+        conflict, num_conflicts = self.planner.choose_conflict(
+            costs, no_slack, root_planned | (splits & fits)
+        )
+        arrivals_conflict = arrival_conflict(stairs, excesses, query.solo_distances)
+        is_late = query.sum_objective & (arrivals_conflict.kind != NONE) & (conflict.kind != NONE)
+        conflict = jax.tree.map(lambda x, y: jnp.where(is_late, x, y), arrivals_conflict, conflict)
 
-        # A fitting path is taken without the constraint (bypass), or its child is entered.
-        # With a bound on the makespan it may arrive at another time.
+        # A fitting path is either taken without the constraint (bypass), or its child is entered.
+        # With a bound on the makespan, a bypass may arrive at another time.
         same_time = arrival == old_cost
-        bypass = splitting & fits & (same_time | ~self.total) & (conflicts < level.conflicts)
-        bypass &= depth >= self.teams.split
-        commit = splitting & fits & ~bypass
-        refused = active & ~fits
-        above = jnp.where(planned, estimate, lanes.bound + 1)
-        hopeless = ~planned & (ceiling >= jnp.minimum(own_latest, T))
-        cut = jnp.where(refused & ~hopeless, jnp.minimum(lanes.cut, above), lanes.cut)
-        lanes = self._release(lanes, tried, splitting & ~commit)
-        self.copies.restore_forced_flags(agent, depth, same_time, jnp.where(bypass, arrival, 0))
-        turned = jnp.where(refused, self._next_side(level.side, depth), level.side)
-        self.levels.write(depth, tried._replace(side=turned, cost=old_cost), splitting, False)
+        bypass = splits & fits & (same_time | ~query.sum_objective)
+        bypass &= (num_conflicts < level.num_conflicts) & (depth >= self.teams.split)
+        enter = splits & fits & ~bypass
+        fails = active & ~fits
+        # If a later arrival is allowed but exceeds the bound, a plan may exist one above the bound.
+        is_infeasible = ~has_path & (latest_within_bound >= latest_allowed)
+        cut_cost = jnp.where(has_path, estimate, lanes.bound + 1)
+        next_bound = jnp.where(
+            fails & ~is_infeasible, jnp.minimum(lanes.next_bound, cut_cost), lanes.next_bound
+        )
+        # The constraint remains only if its child becomes the current node.
+        lanes = self._undo_constraint(lanes, level, splits & ~enter)
+        end = jnp.where(bypass, arrival, 0)
+        self.path_store.restore_forced_flags(agent, depth, same_time, end)
+        child = jnp.where(fails, self._next_child(level.child, depth), level.child)
+        self.levels.write(depth, level._replace(child=child, cost=old_cost), splits, False)
 
-        depth = jnp.where(commit, depth + 1, depth)
-        too_deep = depth >= MAX_DEPTH
+        # Write the conflict of the new node, and its first child.
+        depth = jnp.where(enter, depth + 1, depth)
+        is_too_deep = depth >= MAX_DEPTH
         depth = jnp.minimum(depth, MAX_DEPTH - 1)
-        arrived = commit | bypass | rooted
-        side = (lanes.prefix >> jnp.minimum(depth, 14)) & 1
-        side = jnp.where(depth < self.teams.split, side, 0)
-        zero = jnp.zeros_like(side)
-        new = Level(conflict, side, conflicts, zero, zero, (zero, zero))
-        self.levels.write(depth, new, arrived)
+        is_new_node = enter | bypass | root_planned
+        prefix_child = (lanes.prefix >> jnp.minimum(depth, 14)) & 1
+        child = jnp.where(depth < self.teams.split, prefix_child, 0)
+        zero = jnp.zeros_like(child)
+        new_level = Level(conflict, child, num_conflicts, zero, zero, (zero, zero))
+        self.levels.write(depth, new_level, is_new_node)
 
-        solved = arrived & (conflict.kind == NONE)
-        spent = active & ~solved & too_deep
-        # A root without a path within the bound is retried with the next bound.
-        unrooted = rooting & refused
-        hopeless_root = unrooted & (cut > task.last)
+        solved = is_new_node & (conflict.kind == NONE)
+        gave_up = active & ~solved & is_too_deep
+        # A root without a plan within the bound is searched again with the next bound.
+        root_failed = plans_root & fails
+        root_refuted = root_failed & (next_bound > query.max_bound)
         lanes = lanes._replace(
-            bound=jnp.where(unrooted & ~hopeless_root, cut, lanes.bound),
-            cut=jnp.where(unrooted, NEVER, cut),
-            planned=lanes.planned + to_int32(rooting & fits),
+            bound=jnp.where(root_failed & ~root_refuted, next_bound, lanes.bound),
+            next_bound=jnp.where(root_failed, NEVER, next_bound),
+            num_planned=lanes.num_planned + to_int32(plans_root & fits),
             depth=depth,
             expansions=lanes.expansions + to_int32(active),
-            done=lanes.done | to_int32(solved | spent | hopeless_root),
+            done=lanes.done | to_int32(solved | gave_up | root_refuted),
             solved=lanes.solved | to_int32(solved),
-            gave_up=lanes.gave_up | to_int32(spent),
-            costs=_choose(fits, costs, lanes.costs),
+            gave_up=lanes.gave_up | to_int32(gave_up),
+            costs=_select_each(fits, costs, lanes.costs),
             bypassed=lanes.bypassed | to_int32(bypass),
         )
-        lanes = self._backtrack(lanes, splitting & refused & ~spent)
-        return self._coordinate_teams(lanes, rooted)
+        lanes = self._backtrack(lanes, splits & fails & ~gave_up)
+        return self._coordinate_teams(lanes, root_planned)
+
+    def _make_request(
+        self,
+        lanes: _Lanes,
+        agent: jax.Array,
+        goal: jax.Array,
+        active: jax.Array,
+        splits: jax.Array,
+    ) -> ReplanRequest:
+        patient = ~self.query.sum_objective
+        num_levels = jnp.where(splits, lanes.depth + 1, 0)
+        return ReplanRequest(
+            agent=agent,
+            start=select_agent(self.query.starts, agent),
+            goal=goal,
+            latest=lanes.latest,
+            goal_open_from=self.planner.goal_open_from(
+                agent, goal, lanes.latest, num_levels, self.levels.conflict_time
+            ),
+            patient=patient,
+            goal_unvisited_from=self.planner.goal_unvisited_from(
+                agent, goal, lanes.costs, active & patient
+            ),
+        )
 
     def _backtrack(self, lanes: _Lanes, failed: jax.Array) -> _Lanes:
         """Leave nodes whose children are both refuted, up to a node with a remaining child."""
 
-        def exhausted(lanes: _Lanes) -> jax.Array:
-            side = self.levels.current_side(lanes.depth)
-            return to_int32(failed & (lanes.done == 0) & (lanes.through == 0) & (side > 1))
+        def is_exhausted(lanes: _Lanes) -> jax.Array:
+            child = self.levels.read_child(lanes.depth)
+            return to_int32(failed & (lanes.done == 0) & (lanes.prefix_done == 0) & (child > 1))
 
-        def leave(state: tuple[_Lanes, jax.Array]) -> tuple[_Lanes, jax.Array]:
-            lanes, stuck = state
-            top, inner = (stuck != 0) & (lanes.depth == 0), (stuck != 0) & (lanes.depth > 0)
-            depth = jnp.where(inner, lanes.depth - 1, lanes.depth)
+        def leave_node(state: tuple[_Lanes, jax.Array]) -> tuple[_Lanes, jax.Array]:
+            lanes, exhausted = state
+            at_root = (exhausted != 0) & (lanes.depth == 0)
+            leaves = (exhausted != 0) & (lanes.depth > 0)
+            depth = jnp.where(leaves, lanes.depth - 1, lanes.depth)
             level = self.levels.read(depth)
             agent = constrained_agent(level)
-            lanes = self._release(lanes, level, inner)
-            end = jnp.maximum(take_agent(lanes.costs, agent), level.cost) + 1
-            self.copies.restore(agent, depth, level.cost, jnp.where(inner, end, 0))
-            self.levels.turn(depth, self._next_side(level.side, depth), inner)
+            lanes = self._undo_constraint(lanes, level, leaves)
+            end = jnp.maximum(select_agent(lanes.costs, agent), level.cost) + 1
+            self.path_store.restore(agent, depth, level.cost, jnp.where(leaves, end, 0))
+            self.levels.set_child(depth, self._next_child(level.child, depth), leaves)
             lanes = lanes._replace(
-                through=lanes.through | to_int32(top),
+                prefix_done=lanes.prefix_done | to_int32(at_root),
                 depth=depth,
-                costs=_put_at(lanes.costs, agent, level.cost, inner),
+                costs=_replace_agent(lanes.costs, agent, level.cost, leaves),
             )
-            return lanes, exhausted(lanes)
+            return lanes, is_exhausted(lanes)
 
         # Loop conditions must not read memory: in interpreted mode they would see old values.
-        initial = lanes, exhausted(lanes)
-        return jax.lax.while_loop(lambda state: any_lane(state[1] != 0), leave, initial)[0]
+        initial = lanes, is_exhausted(lanes)
+        return jax.lax.while_loop(lambda state: any_lane(state[1] != 0), leave_node, initial)[0]
 
-    def _coordinate_teams(self, lanes: _Lanes, rooted: jax.Array) -> _Lanes:
+    def _coordinate_teams(self, lanes: _Lanes, root_planned: jax.Array) -> _Lanes:
         """Assign prefixes to idle lanes, raise the bounds of teams, and end finished teams."""
-        prefixes = jnp.int32(1) << self.teams.split
-        over = self.teams.any(lanes.solved | lanes.gave_up | lanes.done)
-        spent = ~over & (self.teams.sum(lanes.expansions) >= self.task.budget)
-        gave_up = (self.teams.any(lanes.gave_up) & ~self.teams.any(lanes.solved)) | spent
-        open_teams = ~over & ~spent
+        num_prefixes = jnp.int32(1) << self.teams.split
+        finished = self.teams.any(lanes.solved | lanes.gave_up | lanes.done)
+        num_expansions = self.teams.sum(lanes.expansions)
+        exceeds_budget = ~finished & (num_expansions >= self.query.budget)
+        team_gave_up = self.teams.any(lanes.gave_up) & ~self.teams.any(lanes.solved)
+        searching = ~finished & ~exceeds_budget
 
-        # A lane without a prefix is through as soon as the root is planned.
-        through = (lanes.through != 0) | (rooted & (lanes.prefix >= prefixes))
-        idle = to_int32(open_teams & through)
-        offered = lanes.next_prefix + self.teams.count_before(idle)
-        refuted = open_teams & ~self.teams.any(1 - idle) & (lanes.next_prefix >= prefixes)
-        cut = self.teams.min(lanes.cut)
-        again = refuted & (cut <= self.task.last)
-        offered = jnp.where(again, self.teams.rank, offered)
-        starting = (idle != 0) & (offered < prefixes)
-        prefix = jnp.where(starting, offered, lanes.prefix)
-        handed_out = jnp.where(again, self.teams.size, lanes.next_prefix + self.teams.sum(idle))
-        shares = self.teams.split > 0
-        # Below a shared split every prefix starts with the paths of the root.
-        restart = starting & shares
-        restored = restart & (lanes.bypassed != 0)
-        root_costs = _choose(rooted, lanes.costs, lanes.root_costs)
-        lanes = lanes._replace(root_costs=root_costs)
-        self.copies.save_or_restore_roots(lanes.costs, root_costs, rooted & shares, restored)
-        self.levels.turn(jnp.zeros_like(prefix), jnp.where(shares, prefix & 1, 0), starting)
-        next_prefix = jnp.minimum(handed_out, prefixes)
+        # A lane without a prefix becomes idle as soon as the root is planned.
+        prefix_done = (lanes.prefix_done != 0) | (root_planned & (lanes.prefix >= num_prefixes))
+        idle = to_int32(searching & prefix_done)
+        new_prefix = lanes.next_prefix + self.teams.count_before(idle)
+        next_prefix = lanes.next_prefix + self.teams.sum(idle)
+        is_refuted = searching & ~self.teams.any(1 - idle) & (lanes.next_prefix >= num_prefixes)
+        next_bound = self.teams.min(lanes.next_bound)
+        raises_bound = is_refuted & (next_bound <= self.query.max_bound)
+        new_prefix = jnp.where(raises_bound, self.teams.rank, new_prefix)
+        next_prefix = jnp.where(raises_bound, self.teams.size, next_prefix)
+        starting = (idle != 0) & (new_prefix < num_prefixes)
+        prefix = jnp.where(starting, new_prefix, lanes.prefix)
+
+        # If splits are shared, every prefix starts with the paths of the root.
+        has_shared_splits = self.teams.split > 0
+        restart = starting & has_shared_splits
+        restores = restart & (lanes.bypassed != 0)
+        root_costs = _select_each(root_planned, lanes.costs, lanes.root_costs)
+        saves = root_planned & has_shared_splits
+        self.path_store.save_or_restore_roots(lanes.costs, root_costs, saves, restores)
+        root_child = jnp.where(has_shared_splits, prefix & 1, 0)
+        self.levels.set_child(jnp.zeros_like(prefix), root_child, starting)
+        next_prefix = jnp.minimum(next_prefix, num_prefixes)
         return lanes._replace(
             prefix=prefix,
-            next_prefix=jnp.where(open_teams, next_prefix, lanes.next_prefix),
-            through=to_int32(through & ~starting),
-            bound=jnp.where(again, cut, lanes.bound),
-            cut=jnp.where(again, NEVER, lanes.cut),
-            done=lanes.done | to_int32(over | spent | (refuted & ~again)),
-            gave_up=to_int32(gave_up),
-            costs=_choose(restored, root_costs, lanes.costs),
+            next_prefix=jnp.where(searching, next_prefix, lanes.next_prefix),
+            prefix_done=to_int32(prefix_done & ~starting),
+            bound=jnp.where(raises_bound, next_bound, lanes.bound),
+            next_bound=jnp.where(raises_bound, NEVER, lanes.next_bound),
+            done=lanes.done | to_int32(finished | exceeds_budget | (is_refuted & ~raises_bound)),
+            gave_up=to_int32(team_gave_up | exceeds_budget),
+            costs=_select_each(restores, root_costs, lanes.costs),
+            root_costs=root_costs,
             bypassed=jnp.where(restart, 0, lanes.bypassed),
         )
 
-    def _constrain(self, lanes: _Lanes, level: Level, where: jax.Array) -> tuple[_Lanes, Level]:
-        """Add the constraint of the current child where `where`; return the level to undo it."""
+    def _add_constraint(
+        self, lanes: _Lanes, level: Level, where: jax.Array
+    ) -> tuple[_Lanes, Level]:
+        """Add the constraint of the current child; return the level with the values to undo it."""
         conflict, memory = level.conflict, self.memory
-        first, limited = level.side == 0, limited_agent(level)
-        now, then = self._times(conflict)
-        heads = memory.heads[now], memory.heads[then]
-        number = NOTES * lanes.depth
-        # Notes are numbered from 1. The second child of a SWAP leaves two at the same time.
-        following = (heads[0], jnp.where(first, heads[0], number + 1), heads[1])
-        for slot, note in enumerate(make_notes(conflict, level.side, following)):
-            put(memory.notes, (number + slot, self.node), note.pack(), where)
-        now_first = jnp.where(conflict.kind == SWAP, number + 2, number + 1)
-        self._set_heads(level, (now_first, number + 3), where)
+        first, limited = level.child == 0, limited_agent(level)
+        index, next_index = self._time_indices(conflict)
+        heads = memory.list_heads[index], memory.list_heads[next_index]
+        offset = CONSTRAINTS_PER_LEVEL * lanes.depth
+        # Constraints are numbered from 1. The second child of a SWAP has two at the same time.
+        following = (heads[0], jnp.where(first, heads[0], offset + 1), heads[1])
+        for slot, constraint in enumerate(make_constraints(conflict, level.child, following)):
+            store(memory.constraints, (offset + slot, self.node), constraint.pack(), where)
+        head = jnp.where(conflict.kind == SWAP, offset + 2, offset + 1)
+        self._set_heads(level, (head, offset + 3), where)
         arrival = conflict.kind == ARRIVAL
-        limits = take_agent(lanes.latest, limited), take_agent(lanes.earliest, limited)
-        limit = jnp.where(first & ~arrival, *limits)
-        least = jnp.where(first, conflict.first_cell, conflict.second_cell)
-        least = jnp.where(arrival, least, conflict.time + 1)
-        new_limits = jnp.minimum(limit, conflict.time), jnp.maximum(limit, least)
+        latest, earliest = (
+            select_agent(lanes.latest, limited),
+            select_agent(lanes.earliest, limited),
+        )
+        limit = jnp.where(first & ~arrival, latest, earliest)
+        min_arrival = jnp.where(first, conflict.first_cell, conflict.second_cell)
+        min_arrival = jnp.where(arrival, min_arrival, conflict.time + 1)
+        new_limits = jnp.minimum(limit, conflict.time), jnp.maximum(limit, min_arrival)
         lanes = self._set_limits(lanes, level, new_limits, where)
-        return lanes, level._replace(limit=limit, heads=heads)
+        return lanes, level._replace(limit=limit, list_heads=heads)
 
-    def _release(self, lanes: _Lanes, level: Level, where: jax.Array) -> _Lanes:
+    def _undo_constraint(self, lanes: _Lanes, level: Level, where: jax.Array) -> _Lanes:
         """Undo the most recent constraint where `where` is True."""
-        self._set_heads(level, level.heads, where)
+        self._set_heads(level, level.list_heads, where)
         return self._set_limits(lanes, level, (level.limit, level.limit), where)
 
-    def _times(self, conflict: PathConflict) -> tuple[Any, Any]:
-        later = jnp.minimum(conflict.time + 1, self.horizon)
-        return (conflict.time, self.node), (later, self.node)
+    def _time_indices(self, conflict: PathConflict) -> tuple[Any, Any]:
+        next_time = jnp.minimum(conflict.time + 1, self.horizon)
+        return (conflict.time, self.node), (next_time, self.node)
 
     def _set_heads(
         self, level: Level, heads: tuple[jax.Array, jax.Array], where: jax.Array
     ) -> None:
         kind = level.conflict.kind
         swap = where & (kind == SWAP)
-        now, then = self._times(level.conflict)
-        put(self.memory.heads, now, heads[0], swap | (where & (kind == VERTEX)))
-        put(self.memory.heads, then, heads[1], swap & (level.side != 0))
+        index, next_index = self._time_indices(level.conflict)
+        store(self.memory.list_heads, index, heads[0], swap | (where & (kind == VERTEX)))
+        store(self.memory.list_heads, next_index, heads[1], swap & (level.child != 0))
 
     def _set_limits(
         self, lanes: _Lanes, level: Level, limits: tuple[jax.Array, jax.Array], where: jax.Array
     ) -> _Lanes:
-        """Set the latest or earliest arrival of an agent that others meet at its goal."""
-        first, limited = level.side == 0, limited_agent(level)
+        """Set the latest or earliest arrival of the agent that the current child limits."""
+        first, limited = level.child == 0, limited_agent(level)
         target = where & (level.conflict.kind == TARGET)
         delayed = (target & ~first) | (where & (level.conflict.kind == ARRIVAL))
         return lanes._replace(
-            latest=_put_at(lanes.latest, limited, limits[0], target & first),
-            earliest=_put_at(lanes.earliest, limited, limits[1], delayed),
+            latest=_replace_agent(lanes.latest, limited, limits[0], target & first),
+            earliest=_replace_agent(lanes.earliest, limited, limits[1], delayed),
         )
 
-    def _next_side(self, side: jax.Array, depth: jax.Array) -> jax.Array:
-        """Return the side after a finished child: the other child, unless another lane takes it."""
-        return jnp.where(depth < self.teams.split, 2, side + 1)
+    def _next_child(self, child: jax.Array, depth: jax.Array) -> jax.Array:
+        """Return the child after a finished one, or 2 if there is none for this lane."""
+        return jnp.where(depth < self.teams.split, 2, child + 1)
 
 
-def _choose(
+def _select_each(
     where: jax.Array, new: tuple[jax.Array, ...], old: tuple[jax.Array, ...]
 ) -> tuple[jax.Array, ...]:
     """Return the new values where `where` is True, and the old ones elsewhere."""
     return tuple(jnp.where(where, x, y) for x, y in zip(new, old, strict=True))
 
 
-def _put_at(
+def _replace_agent(
     values: tuple[jax.Array, ...], agent: jax.Array, new: jax.Array, where: jax.Array
 ) -> tuple[jax.Array, ...]:
-    """Replace the value of an agent where `where` is True."""
+    """Set the value of an agent where `where` is True."""
     return tuple(jnp.where(where & (agent == k), new, old) for k, old in enumerate(values))

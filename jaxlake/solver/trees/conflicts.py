@@ -11,90 +11,88 @@ from jaxlake.solver.pairs.arrivals import Stair
 from jaxlake.solver.pairs.bounds import agent_pairs
 
 FORCED = 1 << 14
-"""Flag added to a cell of a path: all earliest paths of the agent use that cell at that time."""
+"""Flag of a path's cell: all earliest paths of the agent are in this cell at this time."""
 
 NONE, VERTEX, SWAP, TARGET, ARRIVAL = range(5)
+"""Kinds of conflicts: the agents meet in a cell, swap cells, meet at the goal at which one of them
+rests, or cannot both arrive as early as their paths do."""
 
 
 class PathConflict(NamedTuple):
-    """Two agents that meet, swap, pass a resting agent or arrive too early, int16 (B,) each."""
+    """Conflict between the paths of two agents, int16 (B,) each."""
 
-    first: jax.Array  # the agent that the first child constrains and replans
-    second: jax.Array  # the agent of the second child; for TARGET the agent at rest
-    kind: jax.Array  # NONE, VERTEX, SWAP, TARGET or ARRIVAL
+    first: jax.Array  # agent that the first child constrains and replans
+    second: jax.Array  # agent of the second child; for TARGET, the resting agent
+    kind: jax.Array
     time: jax.Array
-    first_cell: jax.Array  # cells of both at `time`; for ARRIVAL the earliest arrivals that the
-    #   children allow
+    first_cell: jax.Array  # cells at `time`; for ARRIVAL, the children's earliest arrivals
     second_cell: jax.Array
-    first_next_cell: jax.Array  # cells of both at `time` + 1
+    first_next_cell: jax.Array  # cells at `time` + 1
     second_next_cell: jax.Array
 
 
 def choose_conflict(
-    paths: jax.Array, costs: jax.Array, total: jax.Array, bound: jax.Array
+    paths: jax.Array, costs: jax.Array, sum_objective: jax.Array, bound: jax.Array
 ) -> tuple[PathConflict, jax.Array]:
     """Return the conflict to split on, and the number of conflicts, int16 (B,).
 
-    Cardinal conflicts come first (both children cost more), then semi-cardinal ones, then the
-    earliest.
+    Cardinal conflicts, where both children cost more, come before semi-cardinal ones, where one
+    child costs more, and these before all others. Among equals, the earliest comes first.
 
     Args:
         paths: int16 (K, T + 1, B), cells, with FORCED.
         costs: int16 (K, B), last arrivals.
-        total: bool (B,), whether the bound is on the sum of costs; else on the makespan.
+        sum_objective: bool (B,), whether the bound is on the sum of costs; else on the makespan.
         bound: int16 (B,), the current bound.
     """
     K, times, B = paths.shape
     T = times - 1
     pairs = agent_pairs(K)
-    # Conflicts are encoded as numbers, from the highest bit on: how many children cost more, plus
-    # 1; T - time in `clock` bits; the pair in 4 bits; whether it is a swap.
-    clock = 8 if T < 256 else 13
-    width = jnp.int16 if T < 256 else jnp.int32
+    # A conflict is encoded as a number, from the highest bits to the lowest: 1 + the number of
+    # children that cost more; T - time; the pair, in 4 bits; and whether it is a swap.
+    time_bits = 8 if T < 256 else 13
+    dtype = jnp.int16 if T < 256 else jnp.int32
     cells = paths & (FORCED - 1)
     # With a bound on the makespan, an agent that arrives before the bound can detour at no cost.
-    tight = total | (costs == bound)
-    forced = ((paths & FORCED) != 0) & tight[:, None]
+    no_slack = sum_objective | (costs == bound)
+    forced = ((paths & FORCED) != 0) & no_slack[:, None]
     t = np.arange(T)[:, None]
     at_rest = t >= costs[:, None]
-    forced_move = forced[:, :-1] & forced[:, 1:]
+    stuck = (forced[:, :-1] | at_rest).astype(dtype)
+    forced_move = (forced[:, :-1] & forced[:, 1:]).astype(dtype)
     # Reduce over all pairs, then over all times: two reductions instead of two per pair.
-    keys = jnp.zeros((T, B), width)
-    conflicts = jnp.zeros((T, B), jnp.int16)
+    codes = jnp.zeros((T, B), dtype)
+    counts = jnp.zeros((T, B), jnp.int16)
     for p, (i, j) in enumerate(pairs):
         meets = cells[i, :-1] == cells[j, :-1]
-        swap = (cells[i, :-1] == cells[j, 1:]) & (cells[i, 1:] == cells[j, :-1]) & ~meets
-        vertex_rank = (forced[i, :-1] | at_rest[i]).astype(width) + (
-            forced[j, :-1] | at_rest[j]
-        ).astype(width)
-        swap_rank = forced_move[i].astype(width) + forced_move[j].astype(width)
-        rank = 1 + jnp.where(meets, vertex_rank, swap_rank)
-        pair_code = width(2 * p) | swap.astype(width)
-        key = (rank << (5 + clock)) | ((T - t).astype(width) << 5) | pair_code
-        keys = jnp.maximum(keys, jnp.where(meets | swap, key, width(0)))
-        conflicts += meets | swap
-    best = jnp.max(keys, axis=0)
-    count = jnp.sum(conflicts, axis=0, dtype=jnp.int16)
+        swaps = (cells[i, :-1] == cells[j, 1:]) & (cells[i, 1:] == cells[j, :-1]) & ~meets
+        rank = 1 + jnp.where(meets, stuck[i] + stuck[j], forced_move[i] + forced_move[j])
+        pair_code = dtype(2 * p) | swaps.astype(dtype)
+        code = (rank << (5 + time_bits)) | ((T - t).astype(dtype) << 5) | pair_code
+        codes = jnp.maximum(codes, jnp.where(meets | swaps, code, dtype(0)))
+        counts += meets | swaps
+    code = jnp.max(codes, axis=0)
+    count = jnp.sum(counts, axis=0, dtype=jnp.int16)
 
     b = jnp.arange(B)
-    time = jnp.clip(T - ((best >> 5) & ((1 << clock) - 1)), 0, T - 1).astype(jnp.int16)
-    pair = jnp.clip((best >> 1) & 15, 0, len(pairs) - 1)
+    time = jnp.clip(T - ((code >> 5) & ((1 << time_bits) - 1)), 0, T - 1).astype(jnp.int16)
+    pair = jnp.clip((code >> 1) & 15, 0, len(pairs) - 1)
     first, second = (
-        jnp.asarray(np.array(side, np.int16))[pair] for side in zip(*pairs, strict=True)
+        jnp.asarray(np.array(agents, np.int16))[pair] for agents in zip(*pairs, strict=True)
     )
     first_rests = time >= costs[first, b]
     second_rests = time >= costs[second, b]
-    is_swap = (best & 1) != 0
+    is_swap = (code & 1) != 0
     kind = jnp.where(is_swap, SWAP, jnp.where(first_rests | second_rests, TARGET, VERTEX))
-    # First comes the child that probably costs nothing: the one that replans a moving agent, or an
-    # agent whose cell is not forced.
-    choice = forced[first, time, b] & ~forced[second, time, b]
-    flip = jnp.where(kind == TARGET, first_rests, choice)
-    first, second = jnp.where(flip, second, first), jnp.where(flip, first, second)
+    # The first child should be the one that probably costs nothing: it replans the moving agent of
+    # a TARGET conflict, or an agent whose cell is not forced.
+    only_first_forced = forced[first, time, b] & ~forced[second, time, b]
+    exchange = jnp.where(kind == TARGET, first_rests, only_first_forced)
+    first, second = jnp.where(exchange, second, first), jnp.where(exchange, first, second)
     conflict = PathConflict(
         first=first,
         second=second,
-        kind=jnp.where(best > 0, kind, NONE).astype(jnp.int16),
+        kind=jnp.where(code > 0, kind, NONE).astype(jnp.int16),
         time=time,
         first_cell=cells[first, time, b],
         second_cell=cells[second, time, b],
@@ -107,27 +105,29 @@ def choose_conflict(
 def arrival_conflict(
     stairs: Sequence[Stair], excesses: Sequence[jax.Array], solo_distances: Sequence[jax.Array]
 ) -> PathConflict:
-    """Return the pair with the largest inevitable delay: one of the two agents arrives late.
+    """Return the ARRIVAL conflict of the pair with the largest inevitable delay.
 
-    The kind is NONE if all pairs may arrive as they do. `stairs` are looked up at `excesses`, int
-    (B,) each: the delay of each agent relative to `solo_distances`.
+    The kind is NONE if all pairs can arrive as early as their paths do. `stairs` are the steps of
+    the pairs' staircases at `excesses`, int (B,) each, the agents' delays relative to
+    `solo_distances`.
     """
     zero = jnp.zeros_like(excesses[0])
-    best, first, second, early, late = (zero,) * 5
+    max_delay, first, second, first_arrival, second_arrival = (zero,) * 5
     for stair, (i, j) in zip(stairs, agent_pairs(len(excesses)), strict=True):
-        rise, other_rise = stair.foot - excesses[i], stair.top - excesses[j]
-        least = jnp.where(rise > 0, jnp.minimum(rise, other_rise), 0)
-        better = least > best
-        flip = rise > other_rise
-        best = jnp.where(better, least, best)
-        first_arrival, second_arrival = (
-            stair.foot + solo_distances[i],
-            stair.top + solo_distances[j],
+        delay_i, delay_j = stair.foot - excesses[i], stair.top - excesses[j]
+        arrival_i, arrival_j = stair.foot + solo_distances[i], stair.top + solo_distances[j]
+        delay = jnp.where(delay_i > 0, jnp.minimum(delay_i, delay_j), 0)
+        is_larger = delay > max_delay
+        exchange = delay_i > delay_j
+        max_delay = jnp.where(is_larger, delay, max_delay)
+        first = jnp.where(is_larger, jnp.where(exchange, j, i), first)
+        second = jnp.where(is_larger, jnp.where(exchange, i, j), second)
+        first_arrival = jnp.where(
+            is_larger, jnp.where(exchange, arrival_j, arrival_i), first_arrival
         )
-        first = jnp.where(better, jnp.where(flip, j, i), first)
-        second = jnp.where(better, jnp.where(flip, i, j), second)
-        early = jnp.where(better, jnp.where(flip, second_arrival, first_arrival), early)
-        late = jnp.where(better, jnp.where(flip, first_arrival, second_arrival), late)
-    kind = jnp.where(best > 0, ARRIVAL, NONE)
-    fields = (first, second, kind, zero, early, late, zero, zero)
+        second_arrival = jnp.where(
+            is_larger, jnp.where(exchange, arrival_i, arrival_j), second_arrival
+        )
+    kind = jnp.where(max_delay > 0, ARRIVAL, NONE)
+    fields = (first, second, kind, zero, first_arrival, second_arrival, zero, zero)
     return PathConflict(*(field.astype(zero.dtype) for field in fields))

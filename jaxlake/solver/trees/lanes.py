@@ -12,71 +12,73 @@ from jaxlake.solver.trees.conflicts import PathConflict
 from jaxlake.solver.trees.node import TreeBranch, TreeLevel, TreeNode, TreeQueries
 
 MAX_DEPTH = 64
-"""Maximum number of constraints on one branch; queries that need more give up."""
+"""Maximum number of constraints on a branch; queries that need more give up."""
 
 
 class Teams(NamedTuple):
-    """Lanes that search the tree of one query together, each below its own prefixes.
+    """Groups of lanes that search the tree of one query together.
 
-    A prefix determines the child at each of the first `split` splits, above which there is no
-    bypass. When all prefixes are done and every lane is through, the bound is refuted.
+    The team divides the tree by prefixes. A prefix is the choice of a child at each of the first
+    `split` splits, where bypasses are not allowed. The bound is refuted when all prefixes have been
+    searched.
     """
 
-    size: jax.Array  # int32 (), lanes of a team; divides the number of lanes
+    size: jax.Array  # int32 (), number of lanes per team, a divisor of the number of lanes
     split: jax.Array  # int32 (), at most 14
 
 
 class TreeLanes(NamedTuple):
     """Lanes of a search, each at its own node."""
 
-    query: jax.Array  # int32 (B,), index of the current query, -1 for idle lanes
-    task: TreeQueries  # leaves (..., B), the current queries
-    bound: jax.Array  # int16 (B,)
-    cut: jax.Array  # int16 (B,), least cost that was cut at this bound
-    prefix: jax.Array  # int32 (B,), sides taken at the first splits, one bit each
-    next_prefix: jax.Array  # int32 (B,), next prefix that the team hands out
-    through: jax.Array  # bool (B,), done with its prefix
-    planned: jax.Array  # int16 (B,), agents of the root that have their first path
-    depth: jax.Array  # int16 (B,)
+    query_index: jax.Array  # int32 (B,), index of the current query, -1 for idle lanes
+    query: TreeQueries  # leaves (..., B), the current queries
+    bound: jax.Array  # int16 (B,), current bound
+    next_bound: jax.Array  # int16 (B,), least cost of the nodes cut at the current bound
+    prefix: jax.Array  # int32 (B,), children of the first splits, one bit each
+    next_prefix: jax.Array  # int32 (B,), next prefix that the team assigns
+    prefix_done: jax.Array  # bool (B,), whether the tree below the prefix is exhausted
+    num_planned: jax.Array  # int16 (B,), number of agents with a path at the root
+    depth: jax.Array  # int16 (B,), depth of the current node
     agent: jax.Array  # int16 (B,), next agent to plan
-    expansions: jax.Array  # int32 (B,)
-    done: jax.Array  # bool (B,), the query is answered
+    expansions: jax.Array  # int32 (B,), number of replanned agents
+    done: jax.Array  # bool (B,), whether the query has a result
     solved: jax.Array  # bool (B,)
     gave_up: jax.Array  # bool (B,)
     node: TreeNode
-    last_time: jax.Array  # int16 (B,), `node.forbidden` is empty after this time
-    root: jax.Array  # int16 (K, T + 1, B), `paths` of the root
-    root_costs: jax.Array  # int16 (K, B), its `costs`
+    last_forbidden_time: jax.Array  # int16 (B,), `node.forbidden` is empty after this time
+    root_paths: jax.Array  # int16 (K, T + 1, B), `paths` of the root
+    root_costs: jax.Array  # int16 (K, B), `costs` of the root
     branch: TreeBranch
     level: TreeLevel  # level of the current node
     buffers: SearchBuffers
 
 
-def new_lanes(queries: TreeQueries, query: jax.Array, horizon: int, teams: Teams) -> TreeLanes:
+def new_lanes(
+    queries: TreeQueries, query_index: jax.Array, horizon: int, teams: Teams
+) -> TreeLanes:
     """Return lanes that start queries (B,)."""
-    R, K, T, L, B = queries.free.shape[0], len(queries.starts), horizon, MAX_DEPTH, len(query)
-    word = word_type(R)
+    R, K, T, L, B = queries.free.shape[0], len(queries.starts), horizon, MAX_DEPTH, len(query_index)
 
     def zeros(*shape: int, dtype: jax.typing.DTypeLike = jnp.int16) -> jax.Array:
         return jnp.zeros((*shape, B), dtype)
 
-    false, number, never = zeros(dtype=bool), zeros(dtype=jnp.int32), zeros() + NEVER
-    # Unplanned agents stay in distinct cells off the board, so that none of them meet.
+    false, zero, never = zeros(dtype=bool), zeros(dtype=jnp.int32), zeros() + NEVER
+    # Agents without a path stay in distinct cells off the board, so that they never conflict.
     off_board = (ABSENT - jnp.arange(K, dtype=jnp.int16))[:, None, None]
     paths = jnp.broadcast_to(off_board, (K, T + 1, B))
     return TreeLanes(
-        query=query,
-        task=jax.tree.map(lambda leaf: leaf[..., query], queries),
-        bound=queries.first[query],
-        cut=never,
+        query_index=query_index,
+        query=jax.tree.map(lambda leaf: leaf[..., query_index], queries),
+        bound=queries.min_bound[query_index],
+        next_bound=never,
         prefix=jnp.arange(B, dtype=jnp.int32) % teams.size,
-        next_prefix=number + teams.size,
+        next_prefix=zero + teams.size,
         # All lanes plan the root, including those without a prefix.
-        through=false,
-        planned=zeros(),
+        prefix_done=false,
+        num_planned=zeros(),
         depth=zeros(),
         agent=zeros(),
-        expansions=number,
+        expansions=zero,
         done=false,
         solved=false,
         gave_up=false,
@@ -85,14 +87,14 @@ def new_lanes(queries: TreeQueries, query: jax.Array, horizon: int, teams: Teams
             costs=zeros(K),
             earliest=zeros(K),
             latest=zeros(K) + NEVER,
-            forbidden=zeros(5, K, T + 1, R, dtype=word),
-            fixed=zeros(2, K, T + 1, dtype=word),
+            forbidden=zeros(5, K, T + 1, R, dtype=word_type(R)),
+            fixed=zeros(2, K, T + 1, dtype=word_type(R)),
         ),
-        last_time=zeros(),
-        root=paths,
+        last_forbidden_time=zeros(),
+        root_paths=paths,
         root_costs=zeros(K),
         branch=TreeBranch(
-            levels=zeros(tree_node.FIELDS, L), paths=jnp.zeros((B, L, T + 1), jnp.int16)
+            levels=zeros(tree_node.NUM_LEVEL_FIELDS, L), paths=jnp.zeros((B, L, T + 1), jnp.int16)
         ),
         level=TreeLevel(PathConflict(*(zeros(),) * 8), *(zeros(),) * 5),
         buffers=search_buffers(T, R, B, levels=2),
@@ -100,17 +102,21 @@ def new_lanes(queries: TreeQueries, query: jax.Array, horizon: int, teams: Teams
 
 
 def start_queries(
-    lanes: TreeLanes, queries: TreeQueries, query: jax.Array, starting: jax.Array, teams: Teams
+    lanes: TreeLanes,
+    queries: TreeQueries,
+    query_index: jax.Array,
+    starting: jax.Array,
+    teams: Teams,
 ) -> TreeLanes:
-    """Start queries (B,) in the lanes marked by `starting`, bool (B,)."""
-    # A search writes the other arrays before it reads them, so they are passed through unchanged.
-    new = new_lanes(queries, query, lanes.node.paths.shape[1] - 1, teams)
-    last = jnp.max(jnp.where(starting, lanes.last_time, jnp.int16(0)))
-    forbidden = _clear_constraints(lanes.node.forbidden, starting, last)
+    """Start queries with indices (B,) in the lanes where `starting`, bool (B,), is True."""
+    new = new_lanes(queries, query_index, lanes.node.paths.shape[1] - 1, teams)
+    last_time = jnp.max(jnp.where(starting, lanes.last_forbidden_time, jnp.int16(0)))
+    forbidden = _clear_forbidden(lanes.node.forbidden, starting, last_time)
     lanes = lanes._replace(node=lanes.node._replace(forbidden=forbidden))
+    # A search writes these arrays before it reads them, so they keep their old values.
     new = new._replace(
         node=new.node._replace(forbidden=forbidden),
-        root=lanes.root,
+        root_paths=lanes.root_paths,
         root_costs=lanes.root_costs,
         branch=lanes.branch,
         level=lanes.level,
@@ -119,9 +125,9 @@ def start_queries(
     return jax.tree.map(lambda x, y: y if x is y else jnp.where(starting, x, y), new, lanes)
 
 
-def _clear_constraints(forbidden: jax.Array, starting: jax.Array, last: jax.Array) -> jax.Array:
-    """Clear the sets (5, K, T + 1, R, B) of lanes in `starting`, bool (B,), up to time `last`."""
-    # By bit masks, since XLA selects lane by lane on CPUs.
+def _clear_forbidden(forbidden: jax.Array, starting: jax.Array, last_time: jax.Array) -> jax.Array:
+    """Clear `TreeNode.forbidden` up to `last_time` in the lanes where `starting` is True."""
+    # A bit mask, because XLA's select is not vectorised on CPUs.
     keep_mask = starting.astype(forbidden.dtype) - 1
 
     def clear_all(forbidden: jax.Array) -> jax.Array:
@@ -129,10 +135,10 @@ def _clear_constraints(forbidden: jax.Array, starting: jax.Array, last: jax.Arra
 
     def clear_by_time(forbidden: jax.Array) -> jax.Array:
         def clear(t: jax.Array, forbidden: jax.Array) -> jax.Array:
-            now = jax.lax.dynamic_index_in_dim(forbidden, t, axis=2)
-            return jax.lax.dynamic_update_index_in_dim(forbidden, clear_all(now), t, axis=2)
+            step = jax.lax.dynamic_index_in_dim(forbidden, t, axis=2)
+            return jax.lax.dynamic_update_index_in_dim(forbidden, clear_all(step), t, axis=2)
 
-        return jax.lax.fori_loop(0, last.astype(jnp.int32) + 1, clear, forbidden)
+        return jax.lax.fori_loop(0, last_time.astype(jnp.int32) + 1, clear, forbidden)
 
-    # They are the largest arrays of a search, and plans on small boards are short.
+    # This is the largest array of a search, and on small boards only a few times are in use.
     return jax.lax.platform_dependent(forbidden, cpu=clear_by_time, default=clear_all)

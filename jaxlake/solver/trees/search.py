@@ -1,6 +1,7 @@
-"""Depth-first conflict-based search, one constraint tree per lane.
+"""Depth-first conflict-based search in many constraint trees at once.
 
-A lane that finishes takes the next query. design_notes/solver.md describes the algorithm.
+Each lane searches the tree of one query. A lane that finishes starts the next query.
+design_notes/solver.md describes the algorithm.
 """
 
 from functools import partial
@@ -24,58 +25,64 @@ from jaxlake.solver.pairs import arrivals
 from jaxlake.solver.pairs.bounds import best_matching, pair_gains
 from jaxlake.solver.space_time import ABSENT, NEVER
 from jaxlake.solver.trees import node as tree_node
-from jaxlake.solver.trees.conflicts import FORCED, NONE, arrival_conflict, choose_conflict
+from jaxlake.solver.trees.conflicts import (
+    FORCED,
+    NONE,
+    PathConflict,
+    arrival_conflict,
+    choose_conflict,
+)
 from jaxlake.solver.trees.lanes import MAX_DEPTH, Teams, TreeLanes, new_lanes, start_queries
-from jaxlake.solver.trees.node import TreeAnswers, TreeLevel, TreeQueries, empty_answers
+from jaxlake.solver.trees.node import QueryResults, TreeLevel, TreeQueries, empty_results
 
-_EFFORTS = (
+_STAGES = (
     (1, 0, EXPANSIONS_BEFORE_TEAM),
     (TEAM_LANES, SHARED_SPLITS, np.iinfo(np.int32).max),
 )
-"""Per stage: tree nodes per query, splits that they share, and the limit on replanned agents."""
+"""Per stage: lanes per query, splits that they divide, and the limit on replanned agents."""
 
 
 class _SearchState(NamedTuple):
     lanes: TreeLanes
-    answers: TreeAnswers
-    served: jax.Array  # int32 (), queries handed out
+    results: QueryResults
+    num_started: jax.Array  # int32 (), number of started queries
 
 
-def search_with_teams(queries: TreeQueries, horizon: int, widths: Widths) -> TreeAnswers:
+def search_with_teams(queries: TreeQueries, horizon: int, widths: Widths) -> QueryResults:
     """Search each tree with one lane, then the unfinished trees with teams of lanes."""
     R, Q = queries.free.shape
     backend = tree.select_backend(widths.kernels, R, horizon)
     if backend is not None:
         search = partial(tree.search_trees, horizon=horizon, backend=backend, widths=widths)
     else:
-        # Two queries per board; the number of lanes is a power of two, so that teams divide it.
-        sets = 8 * len(queries.starts) * (horizon + 1) * R * queries.free.dtype.itemsize
-        max_lanes = widths.fitting(widths.tree_lanes, sets)
+        # Two queries per board. The number of lanes is a power of two, which team sizes divide.
+        lane_bytes = 8 * len(queries.starts) * (horizon + 1) * R * queries.free.dtype.itemsize
+        max_lanes = widths.fitting(widths.tree_lanes, lane_bytes)
         lanes = min(1 << (max_lanes.bit_length() - 1), 1 << (Q // 2 - 1).bit_length())
         lanes = max(TEAM_LANES, lanes)
         search = partial(search_trees, horizon=horizon, lanes=lanes)
 
     def run_stage(
-        previous: TreeAnswers, effort: tuple[jax.Array | int, ...], **options: Any
-    ) -> tuple[TreeAnswers, None]:
-        team, split, max_expansions = effort
+        previous: QueryResults, stage: tuple[jax.Array | int, ...], **options: Any
+    ) -> tuple[QueryResults, None]:
+        team, split, max_expansions = stage
         active = previous.gave_up
         budget = jnp.minimum(queries.budget, max_expansions)
-        open_queries = queries._replace(first=previous.bound, budget=budget, active=active)
-        answers = search(open_queries, team=team, split=split, **options)
-        return answers._replace(
-            solved=previous.solved | answers.solved,
-            bound=jnp.where(active, answers.bound, previous.bound),
-            expansions=previous.expansions + answers.expansions,
-            paths=jnp.where(active, answers.paths, previous.paths),
+        open_queries = queries._replace(min_bound=previous.bound, budget=budget, active=active)
+        results = search(open_queries, team=team, split=split, **options)
+        return results._replace(
+            solved=previous.solved | results.solved,
+            bound=jnp.where(active, results.bound, previous.bound),
+            expansions=previous.expansions + results.expansions,
+            paths=jnp.where(active, results.paths, previous.paths),
         ), None
 
-    initial = empty_answers(queries, horizon)._replace(gave_up=queries.active)
+    initial = empty_results(queries, horizon)._replace(gave_up=queries.active)
     if backend is not None:
-        lane_effort, team_effort = _EFFORTS
-        return run_stage(run_stage(initial, lane_effort)[0], team_effort, helpers=NODE_LANES)[0]
-    # One loop for both stages, so that the search compiles once.
-    return jax.lax.scan(run_stage, initial, tuple(map(jnp.array, zip(*_EFFORTS, strict=True))))[0]
+        lane_stage, team_stage = _STAGES
+        return run_stage(run_stage(initial, lane_stage)[0], team_stage, helpers=NODE_LANES)[0]
+    # A loop over both stages, so that the search compiles once.
+    return jax.lax.scan(run_stage, initial, tuple(map(jnp.array, zip(*_STAGES, strict=True))))[0]
 
 
 def search_trees(
@@ -85,16 +92,14 @@ def search_trees(
     lanes: int,
     team: jax.Array | int = 1,
     split: jax.Array | int = 0,
-) -> TreeAnswers:
-    """Return the answers of all active queries; inactive queries get empty answers.
-
-    A first bound below the true lower bound only costs time.
+) -> QueryResults:
+    """Return the results of all active queries, and unsolved results for inactive queries.
 
     Args:
-        queries: Q queries.
+        queries: Q queries. A `min_bound` below the true lower bound only costs time.
         horizon: T, the maximum number of steps of a plan (static).
         lanes: B, the number of nodes searched at once (static).
-        team: Number of lanes that work on one query together, a divisor of B.
+        team: Number of lanes that search the tree of one query together, a divisor of B.
         split: Number of splits at the top of a tree that a team divides, at most 14.
     """
     teams = Teams(*(jnp.asarray(x, jnp.int32) for x in (team, split)))
@@ -103,77 +108,79 @@ def search_trees(
     B = lanes
 
     def refill(state: _SearchState) -> _SearchState:
-        lanes, answers = _hand_in_answers(state.lanes, state.answers, teams)
-        empty = lanes.query < 0
-        leads = empty & (jnp.arange(B, dtype=jnp.int32) % teams.size == 0)
+        lanes, results = _collect_results(state.lanes, state.results, teams)
+        idle = lanes.query_index < 0
+        leads_team = idle & (jnp.arange(B, dtype=jnp.int32) % teams.size == 0)
         # All lanes of a team get the same position in the query order.
-        place = state.served + jnp.cumsum(leads, dtype=jnp.int32) - 1
-        starting = empty & (place < num_active)
-        query = order[jnp.where(starting, place, 0)]
-        served = state.served + jnp.sum(starting & leads, dtype=jnp.int32)
-        return _SearchState(start_queries(lanes, queries, query, starting, teams), answers, served)
+        position = state.num_started + jnp.cumsum(leads_team, dtype=jnp.int32) - 1
+        starting = idle & (position < num_active)
+        query_index = order[jnp.where(starting, position, 0)]
+        num_started = state.num_started + jnp.sum(starting & leads_team, dtype=jnp.int32)
+        lanes = start_queries(lanes, queries, query_index, starting, teams)
+        return _SearchState(lanes, results, num_started)
 
     def step(state: _SearchState) -> _SearchState:
-        finished = state.lanes.done | (state.lanes.query < 0)
-        waiting = num_active - state.served
-        # A refill rewrites all lanes, so it waits until an eighth of them are free.
-        due = jnp.sum(finished, dtype=jnp.int32) >= jnp.maximum(teams.size, B // 8)
+        finished = state.lanes.done | (state.lanes.query_index < 0)
+        num_waiting = num_active - state.num_started
+        # A refill rewrites all lanes, so it waits until an eighth of them have finished.
+        is_due = jnp.sum(finished, dtype=jnp.int32) >= jnp.maximum(teams.size, B // 8)
         state = jax.lax.cond(
-            (waiting > 0) & due | jnp.all(finished), refill, lambda state: state, state
+            (num_waiting > 0) & is_due | jnp.all(finished), refill, lambda state: state, state
         )
         return state._replace(lanes=_expand(state.lanes, teams))
 
-    def unfinished(state: _SearchState) -> jax.Array:
-        busy = jnp.any((state.lanes.query >= 0) & ~state.lanes.done)
-        return busy | (state.served < num_active)
+    def is_unfinished(state: _SearchState) -> jax.Array:
+        busy = jnp.any((state.lanes.query_index >= 0) & ~state.lanes.done)
+        return busy | (state.num_started < num_active)
 
-    idle = new_lanes(queries, jnp.zeros(B, jnp.int32), horizon, teams)
-    idle = idle._replace(query=idle.query - 1)
-    start = _SearchState(idle, empty_answers(queries, horizon), jnp.int32(0))
-    state = jax.lax.while_loop(unfinished, step, start)
-    return _hand_in_answers(state.lanes, state.answers, teams)[1]
+    idle_lanes = new_lanes(queries, jnp.zeros(B, jnp.int32), horizon, teams)
+    idle_lanes = idle_lanes._replace(query_index=idle_lanes.query_index - 1)
+    initial = _SearchState(idle_lanes, empty_results(queries, horizon), jnp.int32(0))
+    final = jax.lax.while_loop(is_unfinished, step, initial)
+    return _collect_results(final.lanes, final.results, teams)[1]
 
 
-def _hand_in_answers(
-    lanes: TreeLanes, answers: TreeAnswers, teams: Teams
-) -> tuple[TreeLanes, TreeAnswers]:
-    """Write the answers of the teams that are done, and free their lanes."""
-    Q = answers.solved.shape[0]
-    # The first lane with a plan answers for its team; without a plan, the first lane does.
-    mates, before = _teammates(lanes.solved.shape[0], teams)
-    silent = jnp.any(mates & before & lanes.solved, axis=1) | (
-        jnp.any(mates & (lanes.solved | before), axis=1) & ~lanes.solved
+def _collect_results(
+    lanes: TreeLanes, results: QueryResults, teams: Teams
+) -> tuple[TreeLanes, QueryResults]:
+    """Write the results of the teams that are done, and free their lanes."""
+    Q = results.solved.shape[0]
+    # The first lane with a plan reports for its team; without a plan, the first lane does.
+    same_team, precedes = _team_masks(lanes.solved.shape[0], teams)
+    other_reports = jnp.any(same_team & precedes & lanes.solved, axis=1) | (
+        jnp.any(same_team & (lanes.solved | precedes), axis=1) & ~lanes.solved
     )
-    target = jnp.where(lanes.done & (lanes.query >= 0) & ~silent, lanes.query, Q)
-    lane_answers = TreeAnswers(
+    reports = lanes.done & (lanes.query_index >= 0) & ~other_reports
+    target = jnp.where(reports, lanes.query_index, Q)
+    lane_results = QueryResults(
         solved=lanes.solved,
         gave_up=lanes.gave_up,
         bound=lanes.bound,
-        expansions=_sum_over(lanes.expansions, mates),
+        expansions=_masked_sum(lanes.expansions, same_team),
         paths=lanes.node.paths & (FORCED - 1),
     )
-    answers = jax.tree.map(
-        lambda old, new: old.at[..., target].set(new, mode="drop"), answers, lane_answers
+    results = jax.tree.map(
+        lambda old, new: old.at[..., target].set(new, mode="drop"), results, lane_results
     )
-    freed = jnp.where(lanes.done, -1, lanes.query)
-    return lanes._replace(query=freed, done=jnp.zeros_like(lanes.done)), answers
+    query_index = jnp.where(lanes.done, -1, lanes.query_index)
+    return lanes._replace(query_index=query_index, done=jnp.zeros_like(lanes.done)), results
 
 
-def _teammates(lanes: int, teams: Teams) -> tuple[jax.Array, jax.Array]:
-    """Return, as bool (B, B) each, whether lane j is in lane i's team and whether it precedes i."""
+def _team_masks(lanes: int, teams: Teams) -> tuple[jax.Array, jax.Array]:
+    """Return whether lane j is in the team of lane i, and whether j < i, bool (B, B) each."""
     lane = jnp.arange(lanes)
     team = lane // teams.size
     return team[:, None] == team, lane[:, None] > lane
 
 
-def _sum_over(values: jax.Array, mates: jax.Array) -> jax.Array:
-    """Return the sums, int32 (B,), of values (B,) over the lanes marked by bool (B, B)."""
-    return jnp.sum(jnp.where(mates, values.astype(jnp.int32), 0), axis=1, dtype=jnp.int32)
+def _masked_sum(values: jax.Array, mask: jax.Array) -> jax.Array:
+    """Return, for each row of a mask, bool (B, B), the sum of the selected values (B,)."""
+    return jnp.sum(jnp.where(mask, values.astype(jnp.int32), 0), axis=1, dtype=jnp.int32)
 
 
-def _next_side(side: jax.Array, depth: jax.Array, teams: Teams) -> jax.Array:
-    """Return the side after a finished child: the other child, unless another lane takes it."""
-    return jnp.where(depth < teams.split, jnp.int16(2), side + 1)
+def _next_child(child: jax.Array, depth: jax.Array, teams: Teams) -> jax.Array:
+    """Return the child after a finished one, or 2 if there is none for this lane."""
+    return jnp.where(depth < teams.split, jnp.int16(2), child + 1)
 
 
 def _expand(lanes: TreeLanes, teams: Teams) -> TreeLanes:
@@ -181,204 +188,221 @@ def _expand(lanes: TreeLanes, teams: Teams) -> TreeLanes:
     K, times, B = lanes.node.paths.shape
     T = times - 1
     b = jnp.arange(B)
-    task, depth, level, agent = lanes.task, lanes.depth, lanes.level, lanes.agent
-    active = (lanes.query >= 0) & ~lanes.done & ~lanes.through
-    rooting = active & (lanes.planned < K)
-    splitting = active & ~rooting
+    query, depth, level, agent = lanes.query, lanes.depth, lanes.level, lanes.agent
+    active = (lanes.query_index >= 0) & ~lanes.done & ~lanes.prefix_done
+    plans_root = active & (lanes.num_planned < K)
+    splits = active & ~plans_root
 
-    # Replan the agent, up to the latest arrival at which the node can be within the bound.
-    node, (limit, fixed) = tree_node.toggle_constraint(lanes.node, level, splitting)
-    tried = level._replace(limit=limit, fixed=fixed)
-    constrained = jnp.where(splitting, level.conflict.time, jnp.int16(0))
-    absent = tree_node.take_agent(task.goals, agent) == ABSENT
-    old_cost = tree_node.take_agent(node.costs, agent)
-    old_path = tree_node.take_agent(node.paths, agent)
+    # Replan the agent, with the latest arrival at which the node can be within the bound.
+    node, (limit, fixed) = tree_node.toggle_constraint(lanes.node, level, splits)
+    level = level._replace(limit=limit, fixed=fixed)
+    is_absent = tree_node.select_agent(query.goals, agent) == ABSENT
+    old_cost = tree_node.select_agent(node.costs, agent)
+    old_path = tree_node.select_agent(node.paths, agent)
     other_costs = jnp.sum(node.costs, axis=0, dtype=jnp.int16) - old_cost
-    ceiling = jnp.where(task.total, lanes.bound - other_costs, lanes.bound)
-    own_latest = tree_node.take_agent(node.latest, agent)
-    latest = jnp.minimum(jnp.minimum(own_latest, ceiling), T)
+    latest_within_bound = jnp.where(query.sum_objective, lanes.bound - other_costs, lanes.bound)
+    latest_allowed = jnp.minimum(tree_node.select_agent(node.latest, agent), T)
+    latest = jnp.minimum(latest_allowed, latest_within_bound)
     path, arrival, buffers = tree_node.replan_agent(
-        task, lanes.buffers, node, agent, jnp.where(active & ~absent, latest, jnp.int16(-1))
+        query, lanes.buffers, node, agent, jnp.where(active & ~is_absent, latest, jnp.int16(-1))
     )
-    arrival = jnp.where(absent, jnp.int16(0), arrival)
-    path = jnp.where(absent, old_path, path)
+    arrival = jnp.where(is_absent, jnp.int16(0), arrival)
+    path = jnp.where(is_absent, old_path, path)
 
-    opaque_true = jnp.any(lanes.query >= 0)  # a search without queries ends
+    opaque_true = jnp.any(lanes.query_index >= 0)  # a search without queries ends
     path, arrival, old_path = materialize((path, arrival, old_path), opaque_true)
-    planned = active & (arrival != NEVER)
-    costs = tree_node.set_agent(node.costs, agent, arrival, planned)
-    excesses = list(jnp.maximum(costs - task.solo_distances, 0))
-    # Many results use these values. Storing them avoids recomputation and keeps the code small.
-    stair = materialize(arrivals.look_up_all_pairs(task.stairs, excesses), opaque_true)
-    stairs = [arrivals.Stair(*(leaf[p] for leaf in stair)) for p in range(len(stair.gain))]
-    gains = pair_gains(list(costs), list(task.pair_costs), stairs)
-    by_pairs = jnp.sum(costs, axis=0, dtype=jnp.int16) + best_matching(gains, K)
-    estimate = jnp.where(task.total, by_pairs, jnp.max(costs, axis=0))
-    fits = planned & (estimate <= lanes.bound)
+    has_path = active & (arrival != NEVER)
+    costs = tree_node.replace_agent(node.costs, agent, arrival, has_path)
+    estimate, arrivals_conflict = _estimate_cost(query, costs, opaque_true)
+    fits = has_path & (estimate <= lanes.bound)
     fits, estimate = materialize((fits, estimate), opaque_true)
-    paths = tree_node.set_agent(node.paths, agent, path, fits)
-    next_conflict, conflicts = choose_conflict(paths, costs, task.total, lanes.bound)
-    of_arrivals = arrival_conflict(stairs, excesses, list(task.solo_distances))
-    late = task.total & (of_arrivals.kind != NONE) & (next_conflict.kind != NONE)
-    next_conflict = jax.tree.map(lambda x, y: jnp.where(late, x, y), of_arrivals, next_conflict)
+    paths = tree_node.replace_agent(node.paths, agent, path, fits)
+    conflict, num_conflicts = choose_conflict(paths, costs, query.sum_objective, lanes.bound)
+    is_late = query.sum_objective & (arrivals_conflict.kind != NONE) & (conflict.kind != NONE)
+    conflict = jax.tree.map(lambda x, y: jnp.where(is_late, x, y), arrivals_conflict, conflict)
 
-    # A fitting path is taken without the constraint (bypass), or its child is entered (commit).
-    # With a bound on the makespan it may arrive at another time.
+    # A fitting path is either taken without the constraint (bypass), or its child is entered. With
+    # a bound on the makespan, a bypass may arrive at another time.
     same_time = arrival == old_cost
-    bypass = splitting & fits & (same_time | ~task.total) & (conflicts < level.conflicts)
-    bypass &= depth >= teams.split
-    commit = splitting & fits & ~bypass
-    refused = active & ~fits
-    # If the replanning hit the ceiling, a plan may exist one above the bound.
-    above = jnp.where(planned, estimate, lanes.bound + 1)
-    hopeless = ~planned & (ceiling >= jnp.minimum(own_latest, T))
-    cut = jnp.where(refused & ~hopeless, jnp.minimum(lanes.cut, above), lanes.cut)
-
-    bypass, commit, cut, next_conflict = materialize(
-        (bypass, commit, cut, next_conflict), opaque_true
+    bypass = splits & fits & (same_time | ~query.sum_objective)
+    bypass &= (num_conflicts < level.num_conflicts) & (depth >= teams.split)
+    enter = splits & fits & ~bypass
+    fails = active & ~fits
+    # If a later arrival is allowed but exceeds the bound, a plan may exist one above the bound.
+    is_infeasible = ~has_path & (latest_within_bound >= latest_allowed)
+    cut_cost = jnp.where(has_path, estimate, lanes.bound + 1)
+    next_bound = jnp.where(
+        fails & ~is_infeasible, jnp.minimum(lanes.next_bound, cut_cost), lanes.next_bound
     )
+    bypass, enter, next_bound, conflict = materialize(
+        (bypass, enter, next_bound, conflict), opaque_true
+    )
+
     # The constraint remains only if its child becomes the current node.
-    node, _ = tree_node.toggle_constraint(node, tried, splitting & ~commit, undo=True)
-    # FORCED flags of a bypassing path hold under the constraint only. But a path with the same cost
-    # as the old one also passes through every cell in which the old one was forced.
-    kept_forced = (path & (FORCED - 1)) | jnp.where(same_time, old_path & FORCED, jnp.int16(0))
-    new_path = jnp.where(bypass, kept_forced, path)
+    node, _ = tree_node.toggle_constraint(node, level, splits & ~enter, undo=True)
+    # The FORCED flags of a bypass hold only under the constraint. But a path with the old cost
+    # passes through every cell in which the old path was forced.
+    bypass_path = (path & (FORCED - 1)) | jnp.where(same_time, old_path & FORCED, jnp.int16(0))
+    path = jnp.where(bypass, bypass_path, path)
     node = node._replace(
-        paths=tree_node.set_agent(node.paths, agent, new_path, fits),
+        paths=tree_node.replace_agent(node.paths, agent, path, fits),
         costs=jnp.where(fits, costs, node.costs),
     )
-    side = jnp.where(splitting & refused, _next_side(level.side, depth, teams), level.side)
-    branch = tree_node.write_level(lanes.branch, depth, tried._replace(side=side, cost=old_cost))
-    saved = jnp.where(commit[:, None], old_path.T, branch.paths[b, depth])
-    branch = branch._replace(paths=branch.paths.at[b, depth].set(saved))
+    child = jnp.where(splits & fails, _next_child(level.child, depth, teams), level.child)
+    level = level._replace(child=child, cost=old_cost)
+    branch = tree_node.write_level(lanes.branch, depth, level)
+    saved_path = jnp.where(enter[:, None], old_path.T, branch.paths[b, depth])
+    branch = branch._replace(paths=branch.paths.at[b, depth].set(saved_path))
 
-    # Enter the new node: its conflict, and the first side.
-    depth = jnp.where(commit, depth + 1, depth)
-    too_deep = depth >= MAX_DEPTH
+    # Write the conflict of the new node, and its first child.
+    depth = jnp.where(enter, depth + 1, depth)
+    is_too_deep = depth >= MAX_DEPTH
     depth = jnp.minimum(depth, MAX_DEPTH - 1)
-    rooted = rooting & fits & (lanes.planned == K - 1)
-    arrived = commit | bypass | rooted
+    root_planned = plans_root & fits & (lanes.num_planned == K - 1)
+    is_new_node = enter | bypass | root_planned
+    prefix_child = (lanes.prefix >> jnp.minimum(depth, 14)) & 1
+    child = jnp.where(depth < teams.split, prefix_child, 0).astype(jnp.int16)
     zero = jnp.zeros(B, jnp.int16)
-    bit = (lanes.prefix >> jnp.minimum(depth, 14)) & 1
-    first = jnp.where(depth < teams.split, bit, 0).astype(jnp.int16)
-    new = TreeLevel(next_conflict, first, conflicts, zero, zero, zero)
-    new = jax.tree.map(
-        lambda x, y: jnp.where(arrived, x, y), new, tree_node.read_level(branch, depth)
+    new_level = jax.tree.map(
+        lambda x, y: jnp.where(is_new_node, x, y),
+        TreeLevel(conflict, child, num_conflicts, zero, zero, zero),
+        tree_node.read_level(branch, depth),
     )
-    branch = tree_node.write_level(branch, depth, new)
+    branch = tree_node.write_level(branch, depth, new_level)
 
-    solved = arrived & (next_conflict.kind == NONE)
-    spent = active & ~solved & too_deep
-    # A root without a path within the bound is retried with the next bound.
-    unrooted = rooting & refused
-    next_bound = jnp.where(unrooted, cut, lanes.bound)
-    hopeless_root = unrooted & (cut > task.last)
+    solved = is_new_node & (conflict.kind == NONE)
+    gave_up = active & ~solved & is_too_deep
+    # A root without a plan within the bound is searched again with the next bound.
+    root_failed = plans_root & fails
+    root_refuted = root_failed & (next_bound > query.max_bound)
     lanes = lanes._replace(
-        bound=jnp.where(hopeless_root, lanes.bound, next_bound),
-        cut=jnp.where(unrooted, jnp.int16(NEVER), cut),
-        planned=jnp.where(rooting & fits, lanes.planned + 1, lanes.planned),
+        bound=jnp.where(root_failed & ~root_refuted, next_bound, lanes.bound),
+        next_bound=jnp.where(root_failed, jnp.int16(NEVER), next_bound),
+        num_planned=jnp.where(plans_root & fits, lanes.num_planned + 1, lanes.num_planned),
         depth=depth,
         expansions=lanes.expansions + active,
-        done=lanes.done | solved | spent | hopeless_root,
+        done=lanes.done | solved | gave_up | root_refuted,
         solved=lanes.solved | solved,
-        gave_up=lanes.gave_up | spent,
+        gave_up=lanes.gave_up | gave_up,
         node=node,
-        last_time=jnp.maximum(lanes.last_time, constrained),
+        last_forbidden_time=jnp.maximum(
+            lanes.last_forbidden_time, jnp.where(splits, level.conflict.time, jnp.int16(0))
+        ),
         branch=branch,
         buffers=buffers,
     )
-    lanes = _backtrack(lanes, splitting & refused & ~spent, teams)
-    lanes = _coordinate_teams(lanes, rooted, teams)
+    lanes = _backtrack(lanes, splits & fails & ~gave_up, teams)
+    lanes = _coordinate_teams(lanes, root_planned, teams)
     level = tree_node.read_level(lanes.branch, lanes.depth)
-    agent = jnp.where(lanes.planned < K, lanes.planned, tree_node.constrained_agent(level))
+    agent = jnp.where(lanes.num_planned < K, lanes.num_planned, tree_node.constrained_agent(level))
     return lanes._replace(level=level, agent=agent)
+
+
+def _estimate_cost(
+    query: TreeQueries, costs: jax.Array, opaque_true: jax.Array
+) -> tuple[jax.Array, PathConflict]:
+    """Return a lower bound, int16 (B,), on the cost below nodes with `costs`, (K, B).
+
+    The second result is the ARRIVAL conflict between the agents, if any.
+    """
+    excesses = list(jnp.maximum(costs - query.solo_distances, 0))
+    # Many results use these values. Storing them avoids recomputation and keeps the code small.
+    stair = materialize(arrivals.look_up_all_pairs(query.stairs, excesses), opaque_true)
+    stairs = [arrivals.Stair(*(leaf[p] for leaf in stair)) for p in range(len(stair.gain))]
+    gains = pair_gains(list(costs), list(query.pair_costs), stairs)
+    sum_of_costs = jnp.sum(costs, axis=0, dtype=jnp.int16) + best_matching(gains, len(costs))
+    estimate = jnp.where(query.sum_objective, sum_of_costs, jnp.max(costs, axis=0))
+    return estimate, arrival_conflict(stairs, excesses, list(query.solo_distances))
 
 
 def _backtrack(lanes: TreeLanes, failed: jax.Array, teams: Teams) -> TreeLanes:
     """Leave nodes whose children are both refuted, up to a node with a remaining child."""
     b = jnp.arange(lanes.depth.shape[0])
-    opaque_true = jnp.any(lanes.query >= 0)  # a search without queries ends
+    opaque_true = jnp.any(lanes.query_index >= 0)  # a search without queries ends
 
-    def exhausted(lanes: TreeLanes) -> jax.Array:
-        tried = lanes.branch.levels[tree_node.SIDE, lanes.depth, b] > 1
-        return failed & ~lanes.done & ~lanes.through & tried
+    def is_exhausted(lanes: TreeLanes) -> jax.Array:
+        child = lanes.branch.levels[tree_node.CHILD_FIELD, lanes.depth, b]
+        return failed & ~lanes.done & ~lanes.prefix_done & (child > 1)
 
-    def leave(lanes: TreeLanes) -> TreeLanes:
-        stuck = exhausted(lanes)
-        top = stuck & (lanes.depth == 0)
-        inner = stuck & ~top
-        depth = jnp.where(inner, lanes.depth - 1, lanes.depth)
+    def leave_node(lanes: TreeLanes) -> TreeLanes:
+        exhausted = is_exhausted(lanes)
+        at_root = exhausted & (lanes.depth == 0)
+        leaves = exhausted & ~at_root
+        depth = jnp.where(leaves, lanes.depth - 1, lanes.depth)
         level = tree_node.read_level(lanes.branch, depth)
         agent = tree_node.constrained_agent(level)
-        node, _ = tree_node.toggle_constraint(lanes.node, level, inner, undo=True)
-        path, inner, agent = materialize(
-            (lanes.branch.paths[b, depth].T, inner, agent), opaque_true
+        node, _ = tree_node.toggle_constraint(lanes.node, level, leaves, undo=True)
+        path, leaves, agent = materialize(
+            (lanes.branch.paths[b, depth].T, leaves, agent), opaque_true
         )
         node = node._replace(
-            paths=tree_node.set_agent(node.paths, agent, path, inner),
-            costs=tree_node.set_agent(node.costs, agent, level.cost, inner),
+            paths=tree_node.replace_agent(node.paths, agent, path, leaves),
+            costs=tree_node.replace_agent(node.costs, agent, level.cost, leaves),
         )
-        turned = jnp.where(inner, _next_side(level.side, depth, teams), level.side)
+        child = jnp.where(leaves, _next_child(level.child, depth, teams), level.child)
         return lanes._replace(
-            through=lanes.through | top,
+            prefix_done=lanes.prefix_done | at_root,
             depth=depth,
             node=node,
-            branch=tree_node.write_level(lanes.branch, depth, level._replace(side=turned)),
+            branch=tree_node.write_level(lanes.branch, depth, level._replace(child=child)),
         )
 
-    return jax.lax.while_loop(lambda lanes: jnp.any(exhausted(lanes)), leave, lanes)
+    return jax.lax.while_loop(lambda lanes: jnp.any(is_exhausted(lanes)), leave_node, lanes)
 
 
-def _coordinate_teams(lanes: TreeLanes, rooted: jax.Array, teams: Teams) -> TreeLanes:
+def _coordinate_teams(lanes: TreeLanes, root_planned: jax.Array, teams: Teams) -> TreeLanes:
     """Assign prefixes to idle lanes, raise the bounds of teams, and end finished teams."""
-    B = lanes.query.shape[0]
-    mates, before = _teammates(B, teams)
-    prefixes = jnp.int32(1) << teams.split
+    B = lanes.query_index.shape[0]
+    same_team, precedes = _team_masks(B, teams)
+    num_prefixes = jnp.int32(1) << teams.split
 
-    def any_mate(marked: jax.Array) -> jax.Array:
-        return jnp.any(mates & marked, axis=1)
+    def any_in_team(flags: jax.Array) -> jax.Array:
+        return jnp.any(same_team & flags, axis=1)
 
-    busy = lanes.query >= 0
-    over = any_mate(busy & (lanes.solved | lanes.gave_up | lanes.done))
-    spent = busy & ~over & (_sum_over(lanes.expansions, mates) >= lanes.task.budget)
-    gave_up = (any_mate(lanes.gave_up) & ~any_mate(lanes.solved)) | spent
-    open_teams = busy & ~over & ~spent
+    busy = lanes.query_index >= 0
+    finished = any_in_team(busy & (lanes.solved | lanes.gave_up | lanes.done))
+    num_expansions = _masked_sum(lanes.expansions, same_team)
+    exceeds_budget = busy & ~finished & (num_expansions >= lanes.query.budget)
+    gave_up = (any_in_team(lanes.gave_up) & ~any_in_team(lanes.solved)) | exceeds_budget
+    searching = busy & ~finished & ~exceeds_budget
 
-    # A lane without a prefix is through as soon as the root is planned.
-    through = lanes.through | (rooted & (lanes.prefix >= prefixes))
-    idle = open_teams & through
-    # The bound is refuted when no prefix is left and no lane works on one. Then all lanes restart
-    # with the least cost that any of them cut as the bound, or the team ends.
-    offered = lanes.next_prefix + _sum_over(idle, mates & before)
-    refuted = open_teams & ~any_mate(~idle) & (lanes.next_prefix >= prefixes)
-    cut = jnp.min(jnp.where(mates, lanes.cut, jnp.int16(NEVER)), axis=1)
-    again = refuted & (cut <= lanes.task.last)
-    offered = jnp.where(again, jnp.arange(B, dtype=jnp.int32) % teams.size, offered)
-    starting = idle & (offered < prefixes)
-    prefix = jnp.where(starting, offered, lanes.prefix)
-    handed_out = jnp.where(again, teams.size, lanes.next_prefix + _sum_over(idle, mates))
+    # A lane without a prefix becomes idle as soon as the root is planned.
+    prefix_done = lanes.prefix_done | (root_planned & (lanes.prefix >= num_prefixes))
+    idle = searching & prefix_done
+    new_prefix = lanes.next_prefix + _masked_sum(idle, same_team & precedes)
+    next_prefix = lanes.next_prefix + _masked_sum(idle, same_team)
+    # The bound is refuted when all prefixes are assigned and all lanes are idle. Then all lanes
+    # restart with the least cost that any of them cut as the bound, or the team ends.
+    is_refuted = searching & ~any_in_team(~idle) & (lanes.next_prefix >= num_prefixes)
+    next_bound = jnp.min(jnp.where(same_team, lanes.next_bound, jnp.int16(NEVER)), axis=1)
+    raises_bound = is_refuted & (next_bound <= lanes.query.max_bound)
+    rank = jnp.arange(B, dtype=jnp.int32) % teams.size
+    new_prefix = jnp.where(raises_bound, rank, new_prefix)
+    next_prefix = jnp.where(raises_bound, teams.size, next_prefix)
+    starting = idle & (new_prefix < num_prefixes)
+    prefix = jnp.where(starting, new_prefix, lanes.prefix)
 
-    # Below a shared split every prefix starts with the paths of the root.
+    # If splits are shared, every prefix starts with the paths of the root.
     node = lanes.node
-    root = jnp.where(rooted, node.paths, lanes.root)
-    root_costs = jnp.where(rooted, node.costs, lanes.root_costs)
+    root_paths = jnp.where(root_planned, node.paths, lanes.root_paths)
+    root_costs = jnp.where(root_planned, node.costs, lanes.root_costs)
     restart = starting & (teams.split > 0)
     levels = lanes.branch.levels
-    side = jnp.where(restart, prefix & 1, 0).astype(jnp.int16)
-    at_top = jnp.where(starting, side, levels[tree_node.SIDE, 0])
+    child = jnp.where(restart, prefix & 1, 0).astype(jnp.int16)
+    root_child = jnp.where(starting, child, levels[tree_node.CHILD_FIELD, 0])
     return lanes._replace(
         prefix=prefix,
-        next_prefix=jnp.where(open_teams, jnp.minimum(handed_out, prefixes), lanes.next_prefix),
-        through=through & ~starting,
-        root=root,
+        next_prefix=jnp.where(searching, jnp.minimum(next_prefix, num_prefixes), lanes.next_prefix),
+        prefix_done=prefix_done & ~starting,
+        root_paths=root_paths,
         root_costs=root_costs,
         node=node._replace(
-            paths=jnp.where(restart, root, node.paths),
+            paths=jnp.where(restart, root_paths, node.paths),
             costs=jnp.where(restart, root_costs, node.costs),
         ),
-        bound=jnp.where(again, cut, lanes.bound),
-        cut=jnp.where(again, jnp.int16(NEVER), lanes.cut),
-        done=lanes.done | over | spent | (refuted & ~again),
+        bound=jnp.where(raises_bound, next_bound, lanes.bound),
+        next_bound=jnp.where(raises_bound, jnp.int16(NEVER), lanes.next_bound),
+        done=lanes.done | finished | exceeds_budget | (is_refuted & ~raises_bound),
         gave_up=gave_up,
-        branch=lanes.branch._replace(levels=levels.at[tree_node.SIDE, 0].set(at_top)),
+        branch=lanes.branch._replace(levels=levels.at[tree_node.CHILD_FIELD, 0].set(root_child)),
     )

@@ -186,10 +186,10 @@ def _tree_queries(seed, count, size, agents):
         solo_distances=solo_distances,
         stairs=all_pair_staircases(batch, boards),
         pair_costs=jnp.stack(pairs).astype(jnp.int16),
-        total=total,
-        waits=index % 3 > 0,
-        first=first,
-        last=jnp.where(total, last, jnp.minimum(last, HORIZON)),
+        sum_objective=total,
+        may_wait=index % 3 > 0,
+        min_bound=first,
+        max_bound=jnp.where(total, last, jnp.minimum(last, HORIZON)),
         budget=jnp.where(index % 4 == 0, 64, 600),
         active=connected & (index % 9 > 0),
     )
@@ -227,7 +227,7 @@ def test_tree_search_kernel_equals_loops():
     answers = _compare_tree_searches(queries)
     single_lane, *_ = answers
     refuted = queries.active & ~single_lane.solved & ~single_lane.gave_up
-    assert jnp.sum(single_lane.solved & (single_lane.bound > queries.first)) >= 20
+    assert jnp.sum(single_lane.solved & (single_lane.bound > queries.min_bound)) >= 20
     assert jnp.sum(refuted) >= 5
     assert all(jnp.sum(answer.gave_up) >= 3 for answer in answers)
 
