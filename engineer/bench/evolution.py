@@ -26,6 +26,8 @@ from engineer.engineers.learned import Parameters, decide
 DOMAIN = track(4).domain
 """The lake of configs/miniature.yaml. Its large edits suit `rule` and `learnability` best."""
 TRAINING_SEED, TEST_SEED = (101,), (202,)
+_POPULATION = 32
+"""Candidates per generation of the evolution strategy."""
 START = Parameters(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0)
 """Initial parameters, which give equal shares and unchanged knobs."""
 SCALE = Parameters(1.0, 1.0, 5.0, 1.0, 1.0, 1.0, 1.0)
@@ -48,33 +50,29 @@ def evolve(
     scale: np.ndarray,
     *,
     generations: int = 300,
-    population: int = 32,
-    seed: int = 0,
 ) -> np.ndarray:
     """Maximise a noisy objective by evolution strategies (Salimans et al. 2017).
 
-    Each generation evaluates pairs of opposite steps with standard deviation 0.3. The centre moves
-    along the rank-weighted steps, with momentum 0.8 and a rate that decays linearly to 0.
+    Each generation evaluates 16 pairs of opposite steps with standard deviation 0.3. The centre
+    moves along the rank-weighted steps, with momentum 0.8 and a rate that decays linearly to 0.
 
     Args:
-        objective: Maps candidates (population, D) and a generator to their scores (population,).
+        objective: Maps candidates (32, D) and a random generator to their scores (32,).
         start: Float (D,), the first centre.
         scale: Float (D,), the unit of each parameter.
         generations: Number of generations, at least 1.
-        population: Candidates per generation, an even number.
-        seed: Seed of all random numbers.
 
     Returns:
         The final centre, float (D,).
     """
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     centre, momentum = np.zeros(len(start)), np.zeros(len(start))
     for generation in range(generations):
-        normals = rng.normal(size=(population // 2, len(start)))
+        normals = rng.normal(size=(_POPULATION // 2, len(start)))
         steps = np.concatenate([normals, -normals])
         scores = np.asarray(objective(start + scale * (centre + 0.3 * steps), rng))
-        ranks = np.argsort(np.argsort(scores)) / (population - 1) - 0.5
-        momentum = 0.8 * momentum + 0.2 * (ranks @ steps) / (0.3 * population)
+        ranks = np.argsort(np.argsort(scores)) / (_POPULATION - 1) - 0.5
+        momentum = 0.8 * momentum + 0.2 * (ranks @ steps) / (0.3 * _POPULATION)
         centre = centre + 0.35 * (1.0 - generation / generations) * momentum
     return start + scale * centre
 

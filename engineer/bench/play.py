@@ -2,39 +2,26 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from engineer.bench.learners import (
-    Learners,
-    count_valid_answers,
-    train_skill,
-    validation_rates,
-)
-from engineer.context.view import StageView
+from engineer.bench.learners import Learners, count_valid_answers, train_skill, validation_rates
 from engineer.design import DesignRecord, DesignSettings, run_design
 from engineer.domain import Domain
 from engineer.engineers.base import Engineer
 from engineer.engineers.catalogue import RunSettings
-from engineer.evidence import (
-    DecisionKind,
-    GroupEvidence,
-    StageEvidence,
-    StageHistory,
-    TrainingEvidence,
-)
+from engineer.evidence import GroupEvidence, TrainingEvidence
 from engineer.space import Configuration
 from engineer.synthetic.learner import (
-    MAX_FALL,
-    ROLLBACK_NOTICE,
-    compute_fall,
     configuration_arrays,
     rollout_evidence,
     success_rates,
     validation_evidence,
 )
+from engineer.synthetic.visible_run import VisibleRun
 
 EngineerFactory = Callable[[RunSettings], Engineer]
 """Returns the engineer of one learner's run; `RunSettings.seed` is the index of the learner."""
@@ -58,19 +45,6 @@ class PlayResult:
     def final(self) -> np.ndarray:
         """The true valid rate after the last stage, float (N,)."""
         return self.rates[:, -1]
-
-
-@dataclass
-class _VisibleRun:
-    """The part of one learner's run that its engineer can see."""
-
-    domain: Domain
-    engineer: Engineer
-    current: Configuration
-    validation: dict[str, GroupEvidence]
-    designed_from: Configuration | None = None
-    decision: DecisionKind = "initial"
-    history: list[StageHistory] = field(default_factory=list)
 
 
 def play(
@@ -101,11 +75,11 @@ def play(
     stages = learners.drift.shape[1]
     skill, rates = learners.skill, [validation_rates(learners, learners.skill)]
     validation = _validate(learners, domain, rates[0], 0)
-    runs = []
+    runs, engineers = [], []
     for i, evidence in enumerate(validation):
         initial = round_configuration(domain, learners.shares[i], learners.levels[i])
-        engineer = make_engineer(RunSettings(domain.space, initial, stages, i))
-        runs.append(_VisibleRun(domain, engineer, initial, evidence))
+        runs.append(VisibleRun(domain, initial, evidence))
+        engineers.append(make_engineer(RunSettings(domain.space, initial, stages, i)))
     records: list[DesignRecord[Configuration]] = []
     for stage in range(1, stages + 1):
         columns = [configuration_arrays(domain.space, run.current) for run in runs]
@@ -116,9 +90,11 @@ def play(
         if stage == stages:
             break
         validation = _validate(learners, domain, rates[-1], stage)
-        for i, run in enumerate(runs):
-            view = _finish_stage(run, stage, stages, validation[i], training[i])
-            records.append(_design(run, view, settings, i))
+        for i, (run, engineer) in enumerate(zip(runs, engineers, strict=True)):
+            view = run.finish_stage(validation[i], training[i], stages - stage)
+            seed = partial(_attempt_seed, i, stage)
+            records.append(run_design(engineer, view, settings, seed=seed))
+            run.use_design(records[-1].configuration, records[-1].kind)
     return PlayResult(
         rates=np.stack([np.mean(rate, axis=1) for rate in rates], axis=1),
         designs=len(records),
@@ -142,51 +118,8 @@ def round_configuration(domain: Domain, shares: np.ndarray, levels: np.ndarray) 
     return space.make(values)
 
 
-def _design(
-    run: _VisibleRun, view: StageView, settings: DesignSettings, learner: int
-) -> DesignRecord[Configuration]:
-    """Run the design phase of a learner, and apply the decision to its run."""
-
-    def attempt_seed(attempt: int) -> int:
-        return (learner * 100 + view.evidence.stage) * 100 + attempt
-
-    record = run_design(run.engineer, view, settings, seed=attempt_seed)
-    run.designed_from, run.current, run.decision = view.current, record.configuration, record.kind
-    return record
-
-
-def _finish_stage(
-    run: _VisibleRun,
-    stage: int,
-    stages: int,
-    validation: dict[str, GroupEvidence],
-    training: TrainingEvidence,
-) -> StageView:
-    """Return the engineer's view after a stage, and roll back after a significant fall."""
-    valid_before, valid_after = (
-        sum(tally.valid for tally in answers.values()) for answers in (run.validation, validation)
-    )
-    trained, before = run.current, StageEvidence(stage=stage - 1, validation=run.validation)
-    decision, notice = run.decision, ""
-    count = sum(tally.count for tally in validation.values())
-    if compute_fall(valid_before, valid_after, count) > MAX_FALL:
-        run.current, decision = run.designed_from or run.current, "rolled_back"
-        notice = ROLLBACK_NOTICE
-    evidence = StageEvidence(stage=stage, validation=validation, training=training)
-    view = StageView(
-        run.domain,
-        evidence,
-        run.current,
-        tuple(run.history),
-        stages_left=stages - stage,
-        notice=notice,
-        trained=trained,
-        designed_from=run.designed_from,
-        valid_before=before.valid_rates(),
-    )
-    run.history.append(StageHistory.from_evidence(before, evidence, trained, decision))
-    run.validation = validation
-    return view
+def _attempt_seed(learner: int, stage: int, attempt: int) -> int:
+    return (learner * 100 + stage) * 100 + attempt
 
 
 def _validate(

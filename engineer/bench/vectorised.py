@@ -11,12 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from engineer.bench.learners import (
-    Learners,
-    count_valid_answers,
-    train_skill,
-    validation_rates,
-)
+from engineer.bench.learners import Learners, count_valid_answers, train_skill, validation_rates
 from engineer.context.view import StageView
 from engineer.domain import Domain
 from engineer.engineers.base import Task

@@ -14,7 +14,6 @@ from engineer.quoting import quote
 from engineer.space import (
     KNOB_EDITS,
     Configuration,
-    KnobSpace,
     answer_text,
     number_text,
     percent,
@@ -84,12 +83,14 @@ def _groups(view: StageView, detail: Detail, blocks: Collection[str]) -> str:
         if history:
             row["last edit"] = _last_edit(view, group)
         rows.append(row)
+    stage = view.evidence.stage
+    legend = " ".join(text.format(stage=stage) for key, text in _LEGENDS.items() if key in rows[0])
     return "\n".join(
         [
             f"## {space.group_label.capitalize()}s",
-            f"The configuration in force after stage {view.evidence.stage}, which the next stage"
+            f"The configuration in force after stage {stage}, which the next stage"
             " uses unless you change it, and what is known of each"
-            f" {space.group_label}. {_legend(rows[0], view.evidence.stage)}".rstrip(),
+            f" {space.group_label}. {legend}".rstrip(),
             *_table(rows),
         ]
     )
@@ -107,10 +108,6 @@ _LEGENDS = {
     "no success": "`no success` is the share of training instances no answer solved.",
     "last edit": "`last edit` is what the configuration of stage {stage} changed.",
 }
-
-
-def _legend(row: Mapping[str, str], stage: int) -> str:
-    return " ".join(text.format(stage=stage) for name, text in _LEGENDS.items() if name in row)
 
 
 def _validation_cells(domain: Domain, tally: GroupEvidence | None) -> dict[str, str]:
@@ -324,7 +321,8 @@ def _refusal(view: StageView, detail: Detail, blocks: Collection[str]) -> str:
 
 def _question(view: StageView, detail: Detail, blocks: Collection[str]) -> str:
     space = view.domain.space
-    ranges = "; ".join(f"{knob} {_range(space, knob)}" for knob in space.knobs)
+    limits = {knob: map(number_text, space.limits(knob)) for knob in space.knobs}
+    ranges = "; ".join(f"{knob} {' to '.join(texts)}" for knob, texts in limits.items())
     up, same, down = (f'"{edit}"' for edit in KNOB_EDITS)
     edit = number_text(space.from_units(space.edit_steps))
     form = (
@@ -346,11 +344,6 @@ def _question(view: StageView, detail: Detail, blocks: Collection[str]) -> str:
         f"3. Edits: what you change for each {space.group_label}, and what you keep.\n"
         "Then write the next configuration."
     )
-
-
-def _range(space: KnobSpace, knob: str) -> str:
-    low, high = space.limits(knob)
-    return f"{number_text(low)} to {number_text(high)}"
 
 
 PARTS: dict[str, Part] = {

@@ -1,7 +1,6 @@
 """Engineers that compute a configuration from the evidence by published formulas."""
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from engineer.context.view import StageView
@@ -94,9 +93,15 @@ def _stage_rewards(view: StageView) -> list[dict[str, float]]:
     """
     learnability: list[dict[str, float]] = []
     for past in view.history:
-        before, after = past.valid_before, past.valid_after
-        rates = {group: _mean_rate(group, before, after) for group in before | after}
-        learnability.append({group: variance(rate) for group, rate in rates.items()})
+        pairs = {
+            group: [
+                rates[group] for rates in (past.valid_before, past.valid_after) if group in rates
+            ]
+            for group in past.valid_before | past.valid_after
+        }
+        learnability.append(
+            {group: variance(math.fsum(rates) / len(rates)) for group, rates in pairs.items()}
+        )
     training = view.evidence.training
     measured = training.learnability if training else {}
     validated = {group: variance(rate) for group, rate in view.evidence.valid_rates().items()}
@@ -106,8 +111,3 @@ def _stage_rewards(view: StageView) -> list[dict[str, float]]:
         {group: 2.0 * math.sqrt(stage[group]) for group in groups if group in stage}
         for stage in learnability
     ]
-
-
-def _mean_rate(group: str, *rates_by_group: Mapping[str, float]) -> float:
-    rates = [rates[group] for rates in rates_by_group if group in rates]
-    return math.fsum(rates) / len(rates)

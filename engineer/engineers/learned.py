@@ -1,4 +1,4 @@
-"""An engineer of seven parameters, trained on the final valid rate of simulated runs.
+"""An engineer with seven parameters, trained to raise the final valid rate of simulated runs.
 
 Features of each group at the end of a stage (`engineer.bench.vectorised.Features`):
 

@@ -11,12 +11,5 @@ from engineer.synthetic.examples import (
 )
 from engineer.synthetic.simulated_run import simulated_run
 
-__all__ = [
-    "FACTS",
-    "DesignExample",
-    "Fact",
-    "design_example",
-    "make_contrasting_readout",
-    "simulated_run",
-]
-__all__ += ["replace_fact", "synthetic_readouts"]
+__all__ = ["FACTS", "DesignExample", "Fact", "design_example", "make_contrasting_readout"]
+__all__ += ["replace_fact", "simulated_run", "synthetic_readouts"]

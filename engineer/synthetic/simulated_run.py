@@ -15,24 +15,16 @@ from engineer.context.view import StageView
 from engineer.domain import Domain
 from engineer.edits import Edits, apply_edits
 from engineer.engineers.rule import rule_configuration
-from engineer.evidence import (
-    DecisionKind,
-    GroupEvidence,
-    StageEvidence,
-    StageHistory,
-    TrainingEvidence,
-)
+from engineer.evidence import GroupEvidence, TrainingEvidence
 from engineer.space import Configuration, KnobSpace, apportion
 from engineer.synthetic.learner import (
-    MAX_FALL,
-    ROLLBACK_NOTICE,
-    compute_fall,
     configuration_arrays,
     learning_gain,
     rollout_evidence,
     success_rates,
     validation_evidence,
 )
+from engineer.synthetic.visible_run import VisibleRun
 
 
 @dataclass
@@ -73,43 +65,18 @@ def simulated_run(
         stages: Number of stages.
         counts: Minimum and maximum number of validation answers per group.
     """
-    space = domain.space
     learner = _draw_learner(rng, domain)
     count = int(rng.integers(counts[0], counts[1] + 1))
-    before = _validate(rng, domain, learner, count)
-    current, designed_from = _random_configuration(rng, space), None
-    decision: DecisionKind = "initial"
-    history: list[StageHistory] = []
+    validation = _validate(rng, domain, learner, count)
+    run = VisibleRun(domain, _random_configuration(rng, domain.space), validation)
     views = []
-    for stage in range(1, stages + 1):
-        shares, levels = configuration_arrays(space, current)
+    for _ in range(stages):
+        shares, levels = configuration_arrays(domain.space, run.current)
         training = _training_evidence(rng, domain, learner, levels)
         learner.train(rng, shares, levels)
-        after = _validate(rng, domain, learner, count)
-        valid_before, valid_after = (
-            sum(tally.valid for tally in validation.values()) for validation in (before, after)
-        )
-        answers = count * len(space.groups)
-        has_fallen = compute_fall(valid_before, valid_after, answers) > MAX_FALL
-        evidence = StageEvidence(stage=stage, validation=after, training=training)
-        trained = current
-        if has_fallen:
-            current, decision = designed_from or current, "rolled_back"
-        view = StageView(
-            domain,
-            evidence,
-            current,
-            tuple(history),
-            notice=ROLLBACK_NOTICE if has_fallen else "",
-            trained=trained,
-            designed_from=designed_from,
-            valid_before={group: tally.valid / tally.count for group, tally in before.items()},
-        )
+        view = run.finish_stage(_validate(rng, domain, learner, count), training)
         views.append(view)
-        evidence_before = StageEvidence(stage=stage - 1, validation=before)
-        history.append(StageHistory.from_evidence(evidence_before, evidence, trained, decision))
-        before, designed_from, decision = after, current, "accepted"
-        current = _draw_next_configuration(rng, view)
+        run.use_design(_draw_next_configuration(rng, view), "accepted")
     return views
 
 

@@ -137,8 +137,13 @@ def print_tables(results: Results) -> None:
                 table.add_row(name, *(_format_two_lines(rate, signed=False) for rate in rates))
             table.add_section()
             kind = "valid" if metric == "valid" else "optimal"
-            for model, rows in _published_by_model(results, num_agents).items():
-                texts = [f"{rows[size][kind]:.2f}" if size in rows else "-" for size in sizes]
+            published = {
+                (row["model"], row["size"]): f"{row[kind]:.2f}"
+                for row in results["published"]
+                if row["num_agents"] == num_agents
+            }
+            for model in dict.fromkeys(model for model, _ in published):
+                texts = (published.get((model, size), "-") for size in sizes)
                 table.add_row(f"published: {model}", *texts)
             print_table(table)
     _print_differences(arms, agent_counts)
@@ -243,11 +248,3 @@ def _summarize_cell(
 
 def _index_cells(arm: Results) -> dict[tuple[int | None, int | None], Results]:
     return {(cell["num_agents"], cell["size"]): cell for cell in arm["cells"]}
-
-
-def _published_by_model(results: Results, num_agents: int) -> dict[str, dict[int | None, Results]]:
-    models: dict[str, dict[int | None, Results]] = {}
-    for result in results["published"]:
-        if result["num_agents"] == num_agents:
-            models.setdefault(result["model"], {})[result["size"]] = result
-    return models

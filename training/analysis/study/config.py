@@ -112,12 +112,13 @@ class Study:
     def overrides(self, run: StudyRun, pretrained: Path) -> tuple[str, ...]:
         """Return the overrides of one run; `pretrained` is the policy of the shared warm start."""
         (engineer,) = (row for row in self.config.engineers if row.name == run.engineer)
+        path = json.dumps(str(pretrained), ensure_ascii=False)
         return (
             *self.config.set,
             *engineer.set,
             f"name={self.config.name}.{run.engineer}.{run.seed}",
             f"seed={run.seed}",
-            *(_start_from(pretrained) if self.has_warm_start else ()),
+            *(("warm_start=null", f"model.pretrained={path}") if self.has_warm_start else ()),
         )
 
     def make_run_config(self, run: StudyRun, pretrained: Path) -> RunConfig:
@@ -146,11 +147,6 @@ class Study:
         no_engineer = ("engineer.kind=fixed", "engineer.reading=0", "engineer.learning=null")
         name = f"name={self.config.name}.first_round.{run.engineer}.{run.seed}"
         return (*self.overrides(run, pretrained), *no_engineer, name)
-
-
-def _start_from(policy: Path) -> tuple[str, str]:
-    name = json.dumps(str(policy), ensure_ascii=False)
-    return "warm_start=null", f"model.pretrained={name}"
 
 
 def load_study(

@@ -220,9 +220,7 @@ def _run_tasks(tasks: Sequence[Task], start: StartTask, slots: int) -> int:
                     if waiting and slot not in running:
                         task = waiting.pop(0)
                         running[slot] = task, start(task, slot), time.monotonic()
-                update(
-                    ", ".join(f"{task.title}{_job_state(job)}" for task, job, _ in running.values())
-                )
+                update(", ".join(map(_describe_job, running.values())))
                 time.sleep(_POLL_SECONDS)
                 for slot, (task, job, start_time) in list(running.items()):
                     if (status := job.poll()) is not None:
@@ -233,8 +231,9 @@ def _run_tasks(tasks: Sequence[Task], start: StartTask, slots: int) -> int:
     return failed
 
 
-def _job_state(job: Job) -> str:
-    return f" ({job})" if isinstance(job, ClusterJob) else ""
+def _describe_job(entry: tuple[Task, Job, float]) -> str:
+    task, job, _ = entry
+    return f"{task.title} ({job})" if isinstance(job, ClusterJob) else task.title
 
 
 def _report_outcome(task: Task, status: int, seconds: float) -> bool:
