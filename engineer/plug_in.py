@@ -215,12 +215,14 @@ class Designer:
         return int(np.random.SeedSequence(entropy).generate_state(1)[0])
 
     def _view(self, stages: Sequence[_Stage]) -> StageView:
-        make = self.domain.space.make
-        no_answers = dict.fromkeys(self.domain.space.groups, (0, 0))
-        counts_by_stage = [no_answers, *(stage.counts for stage in stages)]
+        make_configuration = self.domain.space.make
+        initial_counts = dict.fromkeys(self.domain.space.groups, (0, 0))
+        counts_by_stage = [initial_counts, *(stage.counts for stage in stages)]
         evidence = [_make_evidence(stage, counts) for stage, counts in enumerate(counts_by_stage)]
         history = tuple(
-            StageHistory.from_evidence(before, after, make(stage.configuration), stage.decision)
+            StageHistory.from_evidence(
+                before, after, make_configuration(stage.configuration), stage.decision
+            )
             for before, after, stage in zip(evidence, evidence[1:-1], stages, strict=False)
         )
         return StageView(
@@ -228,7 +230,7 @@ class Designer:
             evidence[-1],
             self._current,
             history,
-            designed_from=make(stages[-2].configuration) if len(stages) > 1 else None,
+            designed_from=make_configuration(stages[-2].configuration) if len(stages) > 1 else None,
             valid_before=evidence[-2].valid_rates(),
         )
 

@@ -326,23 +326,23 @@ def _repair_shares(draft: _Draft) -> None:
 
 
 def _bound_steps(draft: _Draft, current: Configuration, max_step: float) -> None:
-    space, before = draft.space, current.values()
+    space, current_values = draft.space, current.values()
     max_steps = max(1, math.floor(max_step * space.units + _TOLERANCE))
     for group, knob in product(space.groups, space.difficulty_knobs):
-        if group in before:
-            current_units = space.to_units(before[group][knob])
+        if group in current_values:
+            current_units = space.to_units(current_values[group][knob])
             # A knob above its maximum may fall to the maximum in one stage.
             low = min(current_units - max_steps, space.to_units(space.maximum(knob)))
             high = current_units + max_steps
             units = min(max(space.to_units(draft.values[group][knob]), low), high)
             draft.repair("bounded_step", group, knob, space.from_units(units))
-    _bound_shares(draft, before, max_steps)
+    _bound_shares(draft, current_values, max_steps)
 
 
-def _bound_shares(draft: _Draft, before: KnobValues, max_steps: int) -> None:
+def _bound_shares(draft: _Draft, current_values: KnobValues, max_steps: int) -> None:
     """Limit the change of each share to `max_steps` and stay close to the requested shares."""
     space, knob = draft.space, draft.space.share
-    current_shares = [before.get(group, {}).get(knob, 0.0) for group in space.groups]
+    current_shares = [current_values.get(group, {}).get(knob, 0.0) for group in space.groups]
     if not any(current_shares):
         return  # the current configuration has none of these groups
     minimum = space.to_units(space.min_share)
@@ -374,10 +374,10 @@ def _make_feasible(draft: _Draft, domain: Domain) -> None:
 
 
 def _list_changes(current: Configuration, new: Configuration) -> tuple[Change, ...]:
-    before = current.values()
+    current_values = current.values()
     return tuple(
         Change(field=f"{group}.{knob}", old=old, new=value)
         for group, knobs in new.values().items()
         for knob, value in knobs.items()
-        if (old := before.get(group, {}).get(knob)) != value
+        if (old := current_values.get(group, {}).get(knob)) != value
     )

@@ -131,7 +131,9 @@ def play_policy(policy: FeaturePolicy, learners: Learners, grid: Grid) -> Any:
         p = success_rates(skill, learners.cost, levels, xp)
         skill = train_skill(learners, skill, shares, levels, drift, xp)
         rates, valid = validate(skill, validation_normals)
-        count_before, count_after = (xp.sum(r * count, axis=-1) for r in (valid_before, valid))
+        count_before, count_after = (
+            xp.sum(measured * count, axis=-1) for measured in (valid_before, valid)
+        )
         fall = compute_fall(count_before, count_after, learners.count * groups, xp)
         has_fallen = fall[:, None] > MAX_FALL
         shares = xp.where(has_fallen, old_shares, shares)
@@ -163,12 +165,13 @@ def extract_features(view: StageView) -> Features:
     groups, training = view.domain.space.groups, view.evidence.training
     rates, measured = view.evidence.valid_rates(), training.learnability if training else {}
     valid = np.array([rates.get(group, 0.5) for group in groups])
-    before = np.array([view.valid_before.get(g, p) for g, p in zip(groups, valid, strict=True)])
-    learnability = [measured.get(g, p * (1 - p)) for g, p in zip(groups, valid, strict=True)]
+    pairs = list(zip(groups, valid, strict=True))
+    valid_before = np.array([view.valid_before.get(group, p) for group, p in pairs])
+    learnability = np.array([measured.get(group, p * (1 - p)) for group, p in pairs])
     shares, levels = configuration_arrays(view.domain.space, view.current)
     finished = view.evidence.stage
     progress = np.array([finished / max(finished + (view.stages_left or 0), 1)])
-    return Features(valid, valid - before, np.array(learnability), shares, levels, progress)
+    return Features(valid, valid - valid_before, learnability, shares, levels, progress)
 
 
 @dataclass(frozen=True)

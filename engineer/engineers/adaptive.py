@@ -1,7 +1,9 @@
 """Engineers that compute a configuration from the evidence by published formulas."""
 
 import math
+from collections import defaultdict
 from dataclasses import dataclass
+from statistics import fmean
 
 from engineer.context.view import StageView
 from engineer.engineers.base import Task
@@ -93,15 +95,11 @@ def _stage_rewards(view: StageView) -> list[dict[str, float]]:
     """
     learnability: list[dict[str, float]] = []
     for past in view.history:
-        pairs = {
-            group: [
-                rates[group] for rates in (past.valid_before, past.valid_after) if group in rates
-            ]
-            for group in past.valid_before | past.valid_after
-        }
-        learnability.append(
-            {group: variance(math.fsum(rates) / len(rates)) for group, rates in pairs.items()}
-        )
+        rates: dict[str, list[float]] = defaultdict(list)
+        for rates_by_group in (past.valid_before, past.valid_after):
+            for group, rate in rates_by_group.items():
+                rates[group].append(rate)
+        learnability.append({group: variance(fmean(values)) for group, values in rates.items()})
     training = view.evidence.training
     measured = training.learnability if training else {}
     validated = {group: variance(rate) for group, rate in view.evidence.valid_rates().items()}

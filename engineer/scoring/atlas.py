@@ -190,7 +190,10 @@ class _Grid:
             for knob, levels in zip(self.knobs, self.levels, strict=True)
         ]
         return [
-            (self.rows[tuple(level for level, _ in corner)], math.prod(w for _, w in corner))
+            (
+                self.rows[tuple(level for level, _ in corner)],
+                math.prod(weight for _, weight in corner),
+            )
             for corner in itertools.product(*axes)
         ]
 

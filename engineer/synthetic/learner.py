@@ -48,16 +48,16 @@ def learning_gain(speed: Any, shares: Any, rates: Any) -> Any:
     return speed * shares.shape[-1] * shares * 4.0 * rates * (1.0 - rates)
 
 
-def compute_fall(before: Any, after: Any, count: Any, xp: Any = np) -> Any:
+def compute_fall(valid_before: Any, valid_after: Any, count: Any, xp: Any = np) -> Any:
     """Return the fall of a valid rate in standard errors.
 
     Args:
-        before: Number of valid answers before the stage.
-        after: Number of valid answers after the stage.
+        valid_before: Number of valid answers before the stage.
+        valid_after: Number of valid answers after the stage.
         count: Number of answers, the same before and after.
         xp: The array module.
     """
-    rate_before, rate_after = before / count, after / count
+    rate_before, rate_after = valid_before / count, valid_after / count
     pooled = (rate_before + rate_after) / 2
     variance = xp.maximum(2.0 * pooled * (1.0 - pooled), 1.0 / count) / count
     return (rate_before - rate_after) / xp.sqrt(variance)

@@ -20,7 +20,7 @@ _LEVELS = 5
 """Number of levels per slice of the validation set, as in the paper's benchmark."""
 
 _NOTES = "On 10x10 boards holes cause 41% of the failures, so hole_ratio goes from 0.35 to 0.2. "
-"""Typical sentence of engineers and reviews."""
+"""A typical sentence, which fills texts of engineers and reviews to their maximum length."""
 
 
 def longest_view(

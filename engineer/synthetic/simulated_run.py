@@ -82,9 +82,9 @@ def simulated_run(
 
 def _draw_learner(rng: np.random.Generator, domain: Domain) -> _Learner:
     groups, knobs = len(domain.space.groups), len(domain.space.difficulty_knobs)
-    middle, slope = rng.uniform(-3.0, 4.0), rng.uniform(0.0, 2.0)
+    mean_logit, slope = rng.uniform(-3.0, 4.0), rng.uniform(0.0, 2.0)
     return _Learner(
-        skill=middle - slope * np.linspace(-1.0, 1.0, groups) + rng.normal(0.0, 1.0, groups),
+        skill=mean_logit - slope * np.linspace(-1.0, 1.0, groups) + rng.normal(0.0, 1.0, groups),
         cost=rng.gamma(2.0, 0.6, (groups, knobs)),
         kinds=rng.dirichlet([0.6] * len(domain.failures), groups),
         speed=rng.uniform(0.0, 1.0),

@@ -196,10 +196,10 @@ def _prepare_runs(study: Study, directory: StudyDirectory) -> list[Task]:
         if files.finished():
             continue
         if not files.path.exists():
-            first = study.find_first_round(run, directory.policy)
-            if first is not None and _has_first_round(directory, first):
+            source = study.find_first_round(run, directory.policy)
+            if source is not None and _has_first_round(directory, source):
                 config = study.make_run_config(run, directory.policy)
-                fork_first_round(directory.first_round(first), files.path, config)
+                fork_first_round(directory.first_round(source), files.path, config)
         arguments = ("--set", *study.overrides(run, directory.policy))
         title, name = f"[{number}/{total}] {run}", f"{run.engineer}-{run.seed}"
         stage = study.warm_start.stages.count
