@@ -99,6 +99,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _run(args: argparse.Namespace, config: "RunConfig") -> int:
     from training.schema.engineer_section import check_engineer
+    from training.schema.sampling_sections import find_missing_engine
 
     run_dir = check_output_folder("--run-dir", args.run_dir or Path("runs") / config.name)
     from training.run.directory import RunDirectory, require_literal_path
@@ -120,6 +121,8 @@ def _run(args: argparse.Namespace, config: "RunConfig") -> int:
     directory = RunDirectory(run_dir)
     directory.require_same_config(config)  # `loop.run` checks this again, but after slow imports
     if not directory.finished():
+        if problem := find_missing_engine(config.sampling.engine):
+            raise UserError(problem)
         check_engineer(config.engineer, config.sampling.engine)
         _require_pretrained(config)
     from training.processes import joined_cluster

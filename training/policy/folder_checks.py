@@ -21,6 +21,8 @@ MAX_TOKENS = 1 << 24
 MAX_TEXT_BYTES = 1 << 28
 """Maximum size of a JSON file or template."""
 
+ADAPTER_FILE = "adapter_config.json"
+
 _INDEX = "model.safetensors.index.json"
 _MAX_TEMPLATE_SECONDS = 10.0
 
@@ -76,6 +78,11 @@ def require_safe_folder(folder: Path, *, complete: bool = False) -> None:
                 raise ModelFolderError(f"{path}: has more than {MAX_TEXT_BYTES} bytes")
         if damage := find_damage(folder) if complete else _changed_file(folder):
             raise ModelFolderError(f"{damage}; get the folder again")
+        if (folder / ADAPTER_FILE).exists():
+            raise ModelFolderError(
+                f"{folder}: {ADAPTER_FILE} must not be in a model folder; merge the adapters into "
+                "the weights, for example with PEFT's merge_and_unload"
+            )
         _require_local_weights(folder)
         _require_valid_token_ids(folder / "tokenizer.json")
         for template in _chat_templates(folder):

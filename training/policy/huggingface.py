@@ -289,7 +289,10 @@ def _open_weights(folder: Path, stack: contextlib.ExitStack) -> dict[str, Any]:
             raise ModelFolderError(f"{index}: weight_map is {weight_map!r:.300}; {allowed}")
         files = sorted({str(file) for file in weight_map.values()})
     else:
-        raise ModelFolderError(f"model folder {folder} has no {WEIGHTS_FILE} and no {INDEX_FILE}")
+        raise ModelFolderError(
+            f"model folder {folder} has no {WEIGHTS_FILE} and no {INDEX_FILE}; convert weights of "
+            "other formats with save_pretrained of transformers"
+        )
     handles: dict[str, Any] = {}
     for file in files:
         try:

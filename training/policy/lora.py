@@ -18,6 +18,7 @@ from safetensors.numpy import save_file
 
 from training.errors import UserError
 from training.policy.decoder import Decoder
+from training.policy.folder_checks import ADAPTER_FILE
 from training.policy.kernels import matmul_precision
 from training.policy.model_folders import replace_folder, restore_folder
 from training.policy.parameters import (
@@ -29,7 +30,6 @@ from training.policy.parameters import (
 from training.processes import local_copy, put_on_devices
 from training.schema import Lora
 
-_CONFIG_FILE = "adapter_config.json"
 _WEIGHTS_FILE = "adapter_model.safetensors"
 _BASE = "base_weights"  # single metadata key; several would have a random order
 
@@ -138,7 +138,7 @@ def save_adapters(
     }
     with replace_folder(folder) as partial:
         text = json.dumps(config, indent=2) + "\n"
-        (partial / _CONFIG_FILE).write_text(text, encoding="utf-8")
+        (partial / ADAPTER_FILE).write_text(text, encoding="utf-8")
         try:
             save_file(tensors, partial / _WEIGHTS_FILE, metadata={_BASE: base})
         except SafetensorError as error:  # such as a full disk

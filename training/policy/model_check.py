@@ -7,6 +7,7 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from training.errors import UserError
+from training.policy.architectures import DecoderConfig
 from training.policy.huggingface import read_config, read_json, require_weights
 from training.policy.model_folders import CONFIG_FILE
 from training.policy.tokenizer import chat_text, load_tokenizer, prompt_text
@@ -34,14 +35,16 @@ def open_tokenizer(folder: Path, prompt: Prompt) -> tuple[Any, tuple[int, ...]]:
 
     Raises:
         UserError: A file can't be read, a token exceeds the vocabulary of the weights, or the
-            prompt can't be rendered, is not reproducible, omits the message, or ends with a token
-            that ends an answer.
+            prompt can't be rendered, is not reproducible, omits the message, has unknown tokens, or
+            ends with a token that ends an answer.
     """
     vocab_size = read_config(folder).vocab_size
     try:
         tokenizer = load_tokenizer(folder)
     except (OSError, ValueError) as error:
-        raise UserError(f"{folder}: its tokenizer can't be read: {error}") from error
+        file = folder / "tokenizer.json"
+        problem = str(error) if file.exists() else f"{file.name} is missing"
+        raise UserError(f"{folder}: its tokenizer can't be read: {problem}") from error
     if tokenizer.eos_token_id is None:
         problem = "its tokenizer has no eos_token, which has to end an answer"
         raise UserError(f"{folder}: {problem}; name one in tokenizer_config.json")
@@ -61,6 +64,15 @@ def require_loadable_policy(folder: Path, prompt: Prompt) -> None:
     """Raise a `UserError` if the policy can't be opened from a model folder; see `open_policy`."""
     open_tokenizer(folder, prompt)
     require_weights(folder)
+
+
+def require_supported_length(shape: DecoderConfig, max_model_len: int) -> None:
+    """Raise a `UserError` if a model has fewer positions than `sampling.max_model_len`."""
+    if max_model_len > (limit := shape.max_position_embeddings):
+        raise UserError(
+            f"sampling.max_model_len is {max_model_len}; it must be at most {limit}, "
+            f"max_position_embeddings in {CONFIG_FILE} of the model"
+        )
 
 
 def get_stop_ids(folder: Path, tokenizer: Any) -> tuple[int, ...]:
@@ -141,16 +153,22 @@ def _require_prompt(
         problem = "leaves out the text of the user's message"
         raise UserError(f"{folder}: its chat template {problem}: it renders {text!r:.200}")
     ids = tokenizer.encode(text, add_special_tokens=not prompt.chat)
+    if tokenizer.unk_token_id in ids:
+        raise UserError(
+            f"{folder}: its tokenizer encodes parts of {_QUESTION!r} as {tokenizer.unk_token}; it "
+            "must have tokens for all characters of a prompt"
+        )
     while ids and ids[-1] not in stop_ids and not tokenizer.decode(ids[-1:]).strip():
         ids.pop()
     if ids and ids[-1] in stop_ids:
         end = f"{tokenizer.convert_ids_to_tokens(ids[-1])!r} ({ids[-1]}), which ends an answer"
         cause = (
-            "its chat template ignores add_generation_prompt"
+            "its chat template ignores add_generation_prompt, or eos_token_id of "
+            f"{GENERATION_FILE} or {CONFIG_FILE} is wrong"
             if prompt.chat
             else "add_eos_token in tokenizer_config.json, or the post_processor of tokenizer.json"
         )
-        raise UserError(f"{folder}: a prompt ends with the token {end}; the cause is {cause}")
+        raise UserError(f"{folder}: a prompt ends with the token {end}; possible causes: {cause}")
     if prompt.chat:
         _warn_of_turn_end(folder, tokenizer, stop_ids)
 

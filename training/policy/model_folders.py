@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from training.errors import did_you_mean
+from training.policy.folder_checks import ADAPTER_FILE, require_safe_folder
 from training.policy.folder_checks import ModelFolderError as ModelFolderError
-from training.policy.folder_checks import require_safe_folder
 
 PACKAGED_MODELS = {"jaxlake-base": Path(__file__).resolve().parents[1] / "base_model"}
 """Models packaged with this library, by their name in a configuration."""
@@ -62,7 +62,7 @@ def local_folder(name_or_folder: str | Path) -> Path | None:
 def require_model(name_or_folder: str | Path) -> None:
     """Raise a `ModelFolderError` if a name or folder is invalid, without contacting the hub."""
     folder = local_folder(name_or_folder)
-    if folder is not None and not (folder / CONFIG_FILE).exists():
+    if folder is not None and not any((folder / x).exists() for x in (CONFIG_FILE, ADAPTER_FILE)):
         raise ModelFolderError(
             f"model {str(folder)!r}: has no {CONFIG_FILE}; it must be a Hugging Face model folder"
         )

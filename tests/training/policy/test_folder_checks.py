@@ -16,7 +16,7 @@ from training.policy import folder_checks
 from training.policy.architectures import DecoderConfig
 from training.policy.folder_checks import ModelFolderError, require_safe_folder
 from training.policy.model_check import require_loadable_policy
-from training.policy.model_folders import PACKAGED_MODELS
+from training.policy.model_folders import PACKAGED_MODELS, require_model
 from training.schema import load
 
 BASE = PACKAGED_MODELS["jaxlake-base"]
@@ -51,6 +51,14 @@ def test_pipe_as_weights_file_is_rejected(folder):
     os.mkfifo(folder / "model.safetensors")
     with pytest.raises(ModelFolderError, match="is a pipe"):
         require_safe_folder(folder)
+
+
+def test_folder_with_adapters_is_rejected(folder):
+    (folder / "adapter_config.json").write_text("{}")
+    with pytest.raises(ModelFolderError, match="merge the adapters into the weights"):
+        require_safe_folder(folder)
+    (folder / "config.json").unlink()
+    require_model(folder)  # leaves the message to `require_safe_folder`
 
 
 @pytest.mark.parametrize("name", ["../secret", "/etc/passwd", 3, ["a"]])

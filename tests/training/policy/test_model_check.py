@@ -57,6 +57,13 @@ def pad_embeddings(folder: Path) -> None:
     edit(folder, "tokenizer_config.json", eos_token="</s>")
 
 
+def use_word_level(folder: Path) -> None:
+    vocabulary = {"<unk>": 0, "<|im_end|>": 2, "Agent": 3}
+    model = {"type": "WordLevel", "vocab": vocabulary, "unk_token": "<unk>"}
+    edit(folder, "tokenizer.json", model=model, pre_tokenizer={"type": "Whitespace"})
+    edit(folder, "tokenizer_config.json", unk_token="<unk>")
+
+
 REFUSED: list[tuple[Callable[[Path], object], Prompt, str]] = [
     (
         lambda f: edit(f, "tokenizer_config.json", eos_token="</s>"),
@@ -87,6 +94,8 @@ REFUSED: list[tuple[Callable[[Path], object], Prompt, str]] = [
     (name_templates, CHAT, "multiple chat templates with no default"),
     (template(TURN + "{{ range(90000) | random }}"), CHAT, "differently the second time"),
     (template("{{ messages[0].text }}:"), CHAT, "leaves out the text"),
+    (use_word_level, Prompt(), "encodes parts of 'Agent 0: .* as <unk>; it must have tokens"),
+    (lambda f: (f / "tokenizer.json").unlink(), Prompt(), "can't be read: tokenizer.json is"),
 ]
 
 

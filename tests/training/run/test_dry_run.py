@@ -46,3 +46,9 @@ def test_print_plan_opens_the_model_folder(tmp_path):
     own = [f"model.pretrained={folder}", "prompt.chat=true"]
     with pytest.raises(UserError, match=r"prompt.chat: true, but .*model has no chat template"):
         print_preview(load(ROOT / "configs/miniature.yaml", own))
+
+
+def test_print_preview_rejects_more_positions_than_the_model_has():
+    config = load(ROOT / "configs/miniature.yaml", ["sampling.max_model_len=1025"])
+    with pytest.raises(UserError, match="max_model_len is 1025; it must be at most 1024, max_pos"):
+        print_preview(config)

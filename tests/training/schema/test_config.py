@@ -199,6 +199,17 @@ def test_run_without_xgrammar_names_it_at_the_start(monkeypatch, capsys):
     assert "needs xgrammar with sampling.engine jax" in capsys.readouterr().err
 
 
+def test_run_without_vllm_starts_nothing(monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    arguments = ["run", str(SCRATCH), "--run-dir", str(tmp_path / "run")]
+    assert main([*arguments, "--dry-run"]) == 0
+    problem = "sampling.engine is vllm, which is not installed; install the extra vllm"
+    assert problem in " ".join(capsys.readouterr().out.split())
+    assert main(arguments) == 2
+    assert problem in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
 @pytest.mark.parametrize(
     ("overrides", "share"),
     [
