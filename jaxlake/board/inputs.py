@@ -57,21 +57,18 @@ def stack_boards(boards: Sequence[Board]) -> Instance:
         except (TypeError, ValueError) as error:
             raise ValueError(f"board: row {row}: {error}") from None
     side = max(map(_padded_side, instances))
-    slots = _round_up(max(map(_num_slots, instances)), _MIN_SLOTS)
+    slots = _round_up(max(len(instance.agent_mask) for instance in instances), _MIN_SLOTS)
     return stack_instances([pad_instance(instance, side, slots) for instance in instances])
 
 
 def pad_for_solver(board: Instance) -> Instance:
     """Pad a result of `as_instance` to one of a few sides and to the slots that `solve` needs."""
-    return pad_instance(board, _padded_side(board), max(_num_slots(board), _MIN_SOLVER_SLOTS))
-
-
-def _num_slots(board: Instance) -> int:
-    return np.shape(board.agent_mask)[-1]
+    slots = max(len(board.agent_mask), _MIN_SOLVER_SLOTS)
+    return pad_instance(board, _padded_side(board), slots)
 
 
 def _padded_side(board: Instance) -> int:
-    return _round_up(np.shape(board.holes)[-1], _MIN_SIDE)
+    return _round_up(len(board.holes), _MIN_SIDE)
 
 
 def _round_up(value: int, minimum: int) -> int:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO, Any, TypeVar
 
 from jaxlake.errors import UserError, escape_controls
-from jaxlake.files import check_nesting, decode_text
+from jaxlake.files import check_nesting, decode_text, open_atomic
 
 LINES_HELP = """\
 Results have the order of the lines and are written in batches of a few hundred. The result of an
@@ -51,13 +51,9 @@ def process_file(
     *,
     noun: str,
 ) -> int:
-    """Process every line of a file and write the results as JSON lines.
+    """Process every line of a file (`-`: standard input) and write the results as JSON lines.
 
-    Args:
-        file: The name of the file; `-` means standard input.
-        output: The output file; None means standard output.
-        process: Returns the results of the lines.
-        noun: Plural noun for the progress on stderr, such as "boards".
+    `noun` is the plural noun for the progress on stderr, such as "boards".
 
     Returns:
         The exit status, 1 if a line was invalid (its result has the field `error`), else 0.
@@ -154,8 +150,6 @@ def open_output(path: str | None) -> Iterator[IO[str]]:
     if path is None:
         yield sys.stdout
         return
-    from jaxlake.files import open_atomic
-
     try:
         with open_atomic(Path(path)) as out:
             yield out

@@ -1,6 +1,5 @@
 """Convert boards to a Hugging Face `Dataset`, with the fields of `jaxlake solve`."""
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -74,23 +73,15 @@ def to_hugging_face(
     count = len(instances.size)
     if solutions is not None and len(solutions.status) != count:
         raise ValueError(f"solutions must have {count} entries, got {len(solutions.status)}")
-    rows = [
-        _make_row(board, solution, prompt, chat)
-        for board, solution in _iterate_boards(instances, solutions)
-    ]
+    batch = jax.tree.map(np.asarray, (instances, solutions))
+    rows = []
+    for index in range(count):
+        board, solution = jax.tree.map(lambda leaf, index=index: leaf[index], batch)
+        rows.append(_make_row(board, solution, prompt, chat))
     features = _make_features(solutions is not None, prompt is not None, chat)
     return library.Dataset.from_dict(
         {name: [row[name] for row in rows] for name in features}, features=features
     )
-
-
-def _iterate_boards(
-    boards: Instance, solutions: Solution | None
-) -> Iterator[tuple[Instance, Solution | None]]:
-    """Yield unbatched boards and solutions, with NumPy leaves."""
-    batch = jax.tree.map(np.asarray, (boards, solutions))
-    for row in range(len(boards.size)):
-        yield jax.tree.map(lambda leaf, row=row: leaf[row], batch)
 
 
 def _make_features(has_solution: bool, has_prompt: bool, chat: bool) -> "Features":

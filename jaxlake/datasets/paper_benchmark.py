@@ -255,12 +255,9 @@ def _make_boards(
 
 
 def _assign_boards(boards: SolvedBoards, benchmark: Benchmark) -> list[list[tuple[int, bool]]]:
-    """Assign boards to configurations in order.
+    """Return (board index, whether a wait was requested) for the boards of each configuration.
 
     Boards that replace another kind come last and fill the remaining quotas.
-
-    Returns:
-        For each configuration, (index of the board, whether a wait was requested) of its boards.
     """
     kinds = np.asarray(boards.solutions.needs_wait).astype(int)
     remaining = benchmark.quota.copy()

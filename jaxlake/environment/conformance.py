@@ -147,7 +147,7 @@ def _check_rollout(environment: Any, params: Any, rollout: dict[str, Any]) -> No
     """Compare every step with `step_env`; leaves (_NUM_ENVIRONMENTS, _NUM_STEPS, ...)."""
     steps = rollout["steps"]
     observation, after, _, terminated, truncated, final = steps["result"]
-    observe = _observer(environment)
+    observe = _get_observe(environment)
 
     def step_env(data: jax.Array, state: Any, actions: jax.Array, params: Any) -> tuple[Any, ...]:
         key = jax.random.wrap_key_data(data)
@@ -187,7 +187,7 @@ def _check_rollout(environment: Any, params: Any, rollout: dict[str, Any]) -> No
         _require(bool(holds), reason, _REQUIREMENTS[reason])
 
 
-def _observer(environment: Any) -> Callable[..., Any]:
+def _get_observe(environment: Any) -> Callable[..., Any]:
     """Return `observe` with the gymnax signature (key, state, actions, params)."""
     if "key" in inspect.signature(environment.observe).parameters:
         observe: Callable[..., Any] = environment.observe

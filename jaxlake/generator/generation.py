@@ -120,17 +120,8 @@ def generate(
     horizon = default_horizon(max_size) if horizon is None else horizon
     require_memory("generate", (key, params), n, bytes_per_board(max_size, max_agents, horizon))
     index, parts = validate_part(part)
-    options = PoolOptions(
-        *(
-            _num_slots(n),
-            max_size,
-            max_agents,
-            horizon,
-            batch_size,
-            widths or widths_for(),
-            parts,
-        )
-    )
+    widths = widths or widths_for()
+    options = PoolOptions(_num_slots(n), max_size, max_agents, horizon, batch_size, widths, parts)
     # On accelerators, separate programs would add host synchronisation. They pay off with more than
     # two slots, because the eager solver skips tiers that no board needs.
     use_eager_pool = is_eager(key, params) and (max_agents > 2 or default_platform() == "cpu")

@@ -88,10 +88,9 @@ def make_action_array(plan: Sequence[Sequence[str | int]], agents: int) -> NDArr
                 actions[t, k] = Action[action] if isinstance(action, str) else Action(action)
             except (KeyError, ValueError):
                 allowed = ", ".join(f"{member.name} ({member.value})" for member in Action)
-                suggestion = did_you_mean(action, Action.__members__)
-                raise ValueError(
-                    f"step {t} of agent {k} must be one of {allowed}, got {action!r}{suggestion}"
-                ) from None
+                hint = did_you_mean(action, Action.__members__)
+                problem = f"must be one of {allowed}, got {action!r}{hint}"
+                raise ValueError(f"step {t} of agent {k} {problem}") from None
     return actions
 
 

@@ -52,25 +52,29 @@ def make_scene(playback: Playback, cell: float, *, panel: bool = False) -> Scene
     """Lay out a playback with cells of the given size in pixels; `panel` adds a background."""
     motion, board = _make_motion(playback), playback.board
     layout = _Layout(playback, motion, cell)
-    paths = _make_agent_paths(board, motion, layout)
-    parts = []
+    frames = board.starts[None] if motion is None else motion.frames
+    paths = {
+        f"agent-{k}": tuple((layout.x(c), layout.y(r)) for r, c in positions)
+        for k, positions in enumerate(frames.transpose(1, 0, 2).tolist())
+    }
+    elements = []
     if panel:
         paper = _paint(palette.PAPER, role="panel")
-        parts.append(_rectangle(0, 0, layout.width, layout.height, 0.25 * cell, paper))
-    parts.append(_draw_board(board, layout))
+        elements.append(_rectangle(0, 0, layout.width, layout.height, 0.25 * cell, paper))
+    elements.append(_draw_board(board, layout))
     if motion is not None:
-        parts.append(_draw_trails(motion, layout))
-    parts += [_draw_goals_and_starts(board, layout), _draw_agents(paths, motion, layout)]
+        elements.append(_draw_trails(motion, layout))
+    elements += [_draw_goals_and_starts(board, layout), _draw_agents(paths, motion, layout)]
     if motion is not None:
         playhead_path = _make_playhead_path(motion, layout)
-        parts.append(_draw_timeline(motion, playhead_path, layout))
+        elements.append(_draw_timeline(motion, playhead_path, layout))
         paths["playhead"] = playhead_path
-    parts.append(_draw_captions(playback, layout))
+    elements.append(_draw_captions(playback, layout))
     return Scene(
         width=layout.width,
         height=layout.height,
         title=_make_title(playback),
-        elements="".join(parts),
+        elements="".join(elements),
         paths=paths,
         has_marks=motion is not None and bool(motion.marks),
         steps=0 if motion is None else motion.steps,
@@ -316,16 +320,6 @@ def _draw_trails(motion: _Motion, layout: _Layout) -> str:
                 _draw_lines([points], _paint(None, colour, width, opacity=0.5, role="trail"))
             )
     return _group(parts)
-
-
-def _make_agent_paths(
-    board: Board, motion: _Motion | None, layout: _Layout
-) -> dict[str, tuple[Point, ...]]:
-    frames = board.starts[None] if motion is None else motion.frames
-    return {
-        f"agent-{k}": tuple((layout.x(c), layout.y(r)) for r, c in positions)
-        for k, positions in enumerate(frames.transpose(1, 0, 2).tolist())
-    }
 
 
 def _draw_agents(

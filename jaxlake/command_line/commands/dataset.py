@@ -146,14 +146,13 @@ def _summarise_set(directory: AnyPath) -> tuple[str, str, int]:
     waits = counts["requested_wait"] - counts["shortfall_wait"]
     num_boards = waits + counts["requested_no_wait"] - counts["shortfall_no_wait"]
     missing = counts["shortfall_wait"] + counts["shortfall_no_wait"]
-    params = [manifest.params[name] for name in ("size", "num_agents", "hole_ratio")]
-    columns = (waits, num_boards, missing, counts["candidates"], counts["unknown"])
-    rows = [
-        (*(f"{value:g}" for value in values), *(f"{number:,}" for number in numbers))
-        for values, numbers in zip(
-            zip(*params, strict=True), zip(*columns, strict=True), strict=True
-        )
+    columns = [
+        [f"{value:g}" for value in manifest.params[name]]
+        for name in ("size", "num_agents", "hole_ratio")
     ]
+    for column in (waits, num_boards, missing, counts["candidates"], counts["unknown"]):
+        columns.append([f"{number:,}" for number in column])
+    rows = list(zip(*columns, strict=True))
     headers = ("size", "agents", "holes", "waits", "made", "missing", "candidates", "unknown")
     parts = manifest.num_parts
     on_disk = parts - len(missing_parts(directory))

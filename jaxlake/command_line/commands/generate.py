@@ -86,12 +86,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _make_records(args: argparse.Namespace, requested: Counter[bool]) -> Iterator[dict[str, Any]]:
-    """Make boards in chunks to save memory, and yield their records.
-
-    Args:
-        args: The arguments of the command.
-        requested: The number of boards that need a wait (True) and that need none (False).
-    """
+    """Make the requested boards, by `needs_wait`, in chunks that save memory; yield records."""
     import jax
     import numpy as np
 
