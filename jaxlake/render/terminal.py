@@ -20,6 +20,7 @@ from jaxlake.render.playback import (
 
 FAULT_SYMBOL: Final = "X"
 _GAP: Final = "   "
+_MAX_LINE_LENGTH: Final = 100
 
 
 def board_text(instance: Instance, positions: object = None) -> str:
@@ -45,13 +46,8 @@ def board_text(instance: Instance, positions: object = None) -> str:
     return "\n".join(_board_lines(board, [(int(r), int(c)) for r, c in cells]))
 
 
-def episode_text(playback: Playback, *, width: int = 100) -> str:
-    """Return a playback as text frames side by side, one per step, followed by the outcome.
-
-    Args:
-        playback: the playback.
-        width: maximum line length in characters; frames wrap to new lines.
-    """
+def episode_text(playback: Playback) -> str:
+    """Return a playback as text frames side by side, one per step, followed by the outcome."""
     board = playback.board
     actions = np.zeros((0, 0), int) if playback.actions is None else playback.actions
     fault = playback.fault
@@ -67,7 +63,7 @@ def episode_text(playback: Playback, *, width: int = 100) -> str:
         frames.append([line.ljust(frame_width) for line in [*heading, *lines]])
     frame_rows = [
         "\n".join(_GAP.join(lines).rstrip() for lines in zip_longest(*row, fillvalue=""))
-        for row in _wrap_frames(frames, width)
+        for row in _wrap_frames(frames)
     ]
     outcome = ", ".join(filter(None, [make_caption(playback), describe_fault_location(playback)]))
     return "\n\n".join(filter(None, [*frame_rows, outcome]))
@@ -89,13 +85,13 @@ def _format_moves(actions: np.ndarray) -> str:
     return " ".join(moves)
 
 
-def _wrap_frames(frames: list[list[str]], width: int) -> list[list[list[str]]]:
-    """Return rows of frames that are side by side in at most `width` characters."""
+def _wrap_frames(frames: list[list[str]]) -> list[list[list[str]]]:
+    """Return rows of frames that fit side by side into a line."""
     rows: list[list[list[str]]] = [[]]
     row_width = 0
     for frame in frames:
         frame_width = len(frame[0]) + len(_GAP)
-        if rows[-1] and row_width + frame_width > width + len(_GAP):
+        if rows[-1] and row_width + frame_width > _MAX_LINE_LENGTH + len(_GAP):
             rows.append([])
             row_width = 0
         rows[-1].append(frame)
