@@ -131,7 +131,7 @@ def run_design(
     start = time.perf_counter()
     form = answer_form(view.domain, settings.style)
     first_seed = seed(0)
-    rebuild = partial(build_stage_context, settings=settings, count_tokens=count_tokens)
+    build = partial(build_stage_context, settings=settings, count_tokens=count_tokens)
     attempts: list[Attempt] = []
 
     def make_record(**outcome: Any) -> DesignRecord[Configuration]:
@@ -146,13 +146,13 @@ def run_design(
 
     for number in range(settings.attempts):
         task = Task(
-            context=rebuild(view),
+            context=build(view),
             view=view,
             form=form,
             seed=seed(number) if number else first_seed,
             attempt=number,
             first_seed=first_seed,
-            rebuild=rebuild,
+            build_context=build,
         )
         attempt, review = _run_attempt(engineer, task, settings.guard)
         attempts.append(attempt)

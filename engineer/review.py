@@ -35,8 +35,8 @@ from jaxlake.language.thinking import split_thinking
 RepairName = Literal["clamp", "normalise", "minimum_share", "round", "bounded_step", "feasibility"]
 
 _MAX_NESTING = 4
-"""Maximum nesting of objects. Valid answers have two levels; with a higher limit, the reason of a
-rejection can name what is wrong with deeper objects."""
+"""Maximum nesting of objects. Valid answers have two levels. The limit is higher, so that the
+reason for a rejection can describe deeper objects."""
 _MAX_PROBLEMS = 3
 """Maximum number of problems in the reason for a rejection."""
 _TOLERANCE = 1e-9

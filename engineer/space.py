@@ -87,7 +87,7 @@ class KnobSpace(FrozenModel, ABC):
     Each environment defines a subclass with its groups and knobs.
     """
 
-    min_share: Ratio = Field(default=0.0, description="least share of each group")
+    min_share: Ratio = Field(default=0.0, description="minimum share of each group")
     step: Ratio = Field(
         default=0.05, description="grid of all ratios, a whole percentage that divides 100%"
     )

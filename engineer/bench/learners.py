@@ -36,7 +36,7 @@ class Prior(FrozenModel):
     )
     slope: tuple[float, float] = Field(
         (0.5, 2.0),
-        description="least and largest fall of the logit from the first group to the last",
+        description="minimum and maximum fall of the logit from the first group to the last",
     )
     group_spread: float = Field(1.0, ge=0.0, description="sd of a group's logit around that line")
     cost: tuple[float, float] = Field(
@@ -49,18 +49,18 @@ class Prior(FrozenModel):
         (0.39, 0.3), description="median and log-sd of the share of the gain lost per stage"
     )
     transfer: tuple[float, float] = Field(
-        (0.4, 0.95), description="least and largest share of the signal that reaches all groups"
+        (0.4, 0.95), description="minimum and maximum share of the signal that reaches all groups"
     )
     narrow: tuple[float, float] = Field(
         (0.5, 2.0),
-        description="least and largest loss of signal per level that a knob trains too low",
+        description="minimum and maximum loss of signal per level that a knob is too low",
     )
     noise: tuple[float, float] = Field(
         (0.1, 0.05), description="sd per stage in logits: common to all groups, and of each group"
     )
     uniformity: tuple[float, float] = Field(
         (0.2, 0.6),
-        description="least and largest mean p(1-p) of single instances, as a share of the group's",
+        description="minimum and maximum ratio of the mean p(1-p) of instances to the group's",
     )
     repetition: float = Field(
         0.6,

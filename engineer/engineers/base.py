@@ -31,7 +31,7 @@ class Task:
     seed: int = 0  # seed of all random decisions; differs by run, stage and attempt
     attempt: int = 0  # from 0; retries may sample another answer
     first_seed: int = 0  # seed of the first attempt, for decisions that all attempts share
-    rebuild: Callable[[StageView], Context] | None = field(default=None, repr=False)
+    build_context: Callable[[StageView], Context] | None = field(default=None, repr=False)
     """Builds the prompt of another view in the same style; used by controls."""
 
 

@@ -33,7 +33,7 @@ def random_configuration(rng: np.random.Generator, domain: Domain) -> Configurat
     """Draw a configuration from the grid: domain randomisation (Tobin et al. 2017).
 
     Shares are uniform on the simplex (Dirichlet(1)), apportioned with `min_share`. The other knobs
-    are uniform over their grid points and then moved to the nearest feasible ones.
+    are uniform over their grid points, and then move to the nearest feasible points.
     """
     space = domain.space
     weights = rng.dirichlet([1.0] * len(space.groups)).tolist()

@@ -111,7 +111,7 @@ class AlteredEvidence:
         raise NotImplementedError
 
     def propose(self, task: Task) -> Proposal:
-        """Ask about the altered view; raise `ValueError` if `task.rebuild` is None."""
+        """Ask about the altered view; raise `ValueError` if `task.build_context` is None."""
         return self.inner.propose(self._alter(task))
 
     def altered_task(self, task: Task) -> Task:
@@ -120,10 +120,10 @@ class AlteredEvidence:
         return self.inner.altered_task(task) if isinstance(self.inner, ControlEngineer) else task
 
     def _alter(self, task: Task) -> Task:
-        if task.rebuild is None:
-            raise ValueError(f"task.rebuild must be a function for {self.name}, got None")
+        if task.build_context is None:
+            raise ValueError(f"task.build_context must be a function for {self.name}, got None")
         view = self.altered_view(task.view, task.first_seed)
-        return replace(task, view=view, context=task.rebuild(view))
+        return replace(task, view=view, context=task.build_context(view))
 
 
 @dataclass(frozen=True)

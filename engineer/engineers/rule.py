@@ -13,8 +13,8 @@ reads the symbols of `engineer.context.symbols`:
 - Direction: otherwise a group gets harder from a valid rate of 55% and easier below 15%. Between
   these rates it follows the trend: harder if the rate rises, easier if it falls.
 - Only one knob moves, so that its effect is visible. It is the knob that causes the most frequent
-  failures (`Domain.causes`). Without such a knob, or if it is at its limit, the lowest knob goes up
-  or the highest goes down.
+  failures (`Domain.causes`). Without such a knob, or if it is at its limit, the rule raises the
+  lowest knob or lowers the highest knob.
 - Reversal: if the valid rate of a group fell after an edit to its knobs, these edits are reversed
   and no other knob moves. A rollback has already reversed them; the rule then does not repeat them.
 """

@@ -50,7 +50,7 @@ class Bounds(KnobSpace):
     sizes: tuple[BoardSize, ...] = Field(min_length=1, description="the experiment's map sizes")
     max_hole_ratio: HoleRatio = 0.5
     max_wait_ratio: Ratio = 1.0
-    min_share: Ratio = Field(default=0.0, description="least data_ratio of each size")
+    min_share: Ratio = Field(default=0.0, description="minimum data_ratio of each size")
 
     group_label: ClassVar[str] = "map size"
     knobs: ClassVar[tuple[str, ...]] = ("data_ratio", "hole_ratio", "wait_ratio")

@@ -32,8 +32,8 @@ class NearestFeasible:
     """The lake's `Domain.nearest`.
 
     The result has the largest hole_ratio, up to the requested one, at which the agents fit on the
-    board and some wait_ratio has a sufficient acceptance rate. Its wait_ratio is the nearest one
-    with a sufficient rate. Of two equally near ones, it is the lower.
+    board and some wait_ratio has a sufficient acceptance rate. Its wait_ratio is the nearest value
+    with a sufficient rate, or the lower of two equally near values.
     """
 
     bounds: Bounds  # the grid and the maximum wait_ratio

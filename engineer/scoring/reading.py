@@ -75,7 +75,7 @@ class ReadingReport(FrozenModel):
 
     @property
     def reads(self) -> bool:
-        """Whether the model follows all measurable facts, and there is at least one."""
+        """Whether the model follows all measurable facts, of which there must be at least one."""
         return not self.unread and any(effect.flip_rate is not None for effect in self.facts)
 
     def sentence(self) -> str:
@@ -193,12 +193,12 @@ def _answer_contexts(
     model: MeasuredModel, context_lists: Sequence[Sequence[Readout]], domain: Domain
 ) -> list[list[Edits]]:
     """Return the model's edits for all contexts. One call lets the engine batch all of them."""
-    texts = _texts(context_lists, domain)
+    texts = _format_contexts(context_lists, domain)
     edits = iter([_read_answer(text, domain) for text in model.answers(texts)])
     return [[next(edits) for _ in readouts] for readouts in context_lists]
 
 
-def _texts(context_lists: Sequence[Sequence[Readout]], domain: Domain) -> list[str]:
+def _format_contexts(context_lists: Sequence[Sequence[Readout]], domain: Domain) -> list[str]:
     return [symbols_text(readout, domain) for readouts in context_lists for readout in readouts]
 
 
@@ -218,7 +218,7 @@ def _compute_costs(
 ) -> np.ndarray:
     """Return the negative log-probability of the rule's answers, float (lists, contexts), nats."""
     answers = [edits_text(edits, domain) for edits in rule_edits] * len(context_lists)
-    costs = model.answer_costs(_texts(context_lists, domain), answers)
+    costs = model.answer_costs(_format_contexts(context_lists, domain), answers)
     return np.reshape(costs, (len(context_lists), len(rule_edits)))
 
 

@@ -154,7 +154,7 @@ def task_of(view: StageView, seed: int = 0) -> Task:
     """Return a task with a placeholder prompt, which scripted engineers ignore."""
     prompt = Context("the prompt", cut=(), tokens=2)
     schema = answer_schema(view.domain.space)
-    return Task(prompt, view, schema, seed, first_seed=seed, rebuild=lambda other: prompt)
+    return Task(prompt, view, schema, seed, first_seed=seed, build_context=lambda other: prompt)
 
 
 def proposed(engineer: Engineer, view: StageView, seed: int = 0) -> Configuration:

@@ -159,9 +159,9 @@ def test_design_task_values_match_its_prompt(view):
         expected = build_context(task.view, blocks=("history",), max_tokens=1500)
         assert task.context == expected
         # An engineer that changes another engineer's view rebuilds the prompt.
-        assert task.rebuild is not None
-        assert task.rebuild(task.view) == expected
-        without_history = task.rebuild(replace(task.view, history=()))
+        assert task.build_context is not None
+        assert task.build_context(task.view) == expected
+        without_history = task.build_context(replace(task.view, history=()))
         assert "There was no stage before this one." in without_history.text
         assert "There was no stage before this one." not in expected.text
     assert [bool(task.view.refusal) for task in engineer.tasks] == [False, True, True]

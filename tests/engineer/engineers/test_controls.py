@@ -67,7 +67,7 @@ def test_shuffle_is_a_derangement_of_evidence(sizes, seed):
 
 
 def test_shuffled_prompt_shows_permuted_evidence(view):
-    task = shuffle_task(replace(task_of(view, seed=1), rebuild=build_context))
+    task = shuffle_task(replace(task_of(view, seed=1), build_context=build_context))
     assert task.context == build_context(task.view)
     assert "41 of 50 valid" in task.context.text
     assert "3x3: 41 of 50 valid" not in task.context.text

@@ -29,7 +29,7 @@ _BATCH_FACTOR = 4
 """Batch size as a multiple of the engine's parallel prompts, so that the engine is rarely idle."""
 
 MAX_CONSECUTIVE_FAILURES = 8
-"""Number of consecutive failures that end an evaluation, plus one per further parallel request."""
+"""An evaluation ends after this many consecutive failures (more with parallel requests)."""
 
 AnswerRequest = tuple[int, int]
 """Index of a board in the benchmark, and number of the answer to this board (its sample)."""

@@ -79,7 +79,7 @@ def select_board_indices(
         boards: All boards.
         agents: Numbers of agents to select; None selects all.
         sizes: Board sizes to select; None selects all.
-        limit: Maximum number of boards, which are spread evenly over the selected ones.
+        limit: Maximum number of boards, spread evenly over the selection.
 
     Raises:
         UserError: No board has one of the numbers, or no board matches both selections.

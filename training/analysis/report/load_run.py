@@ -25,7 +25,7 @@ from training.schema.lake_sections import Environment
 T = TypeVar("T")
 
 _MAX_LISTED_LINES = 5
-"""Maximum number of damaged lines listed per file; further ones are only counted."""
+"""Maximum number of damaged lines listed per file; the page counts further lines."""
 
 
 @dataclass(frozen=True)

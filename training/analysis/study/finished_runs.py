@@ -25,7 +25,7 @@ METRICS = tuple(METRIC_NAMES)
 _VALID = METRICS.index("valid")
 
 _MIN_P_VALUE = 1e-6
-"""Runs whose initial rates differ with a smaller p-value can't have the same initial model."""
+"""If the initial rates of two runs differ with a smaller p-value, their initial models differ."""
 
 KINDS = ("valid", *(kind.label for kind in Failure if kind is not Failure.NONE))
 """The kinds of answers: valid, or the kind of the first failure."""
