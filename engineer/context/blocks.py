@@ -29,10 +29,6 @@ SUMMARY_LIMIT = 1200
 """Maximum number of characters of a summary and of a rejected answer."""
 
 
-def _opening(view: StageView, detail: Detail, blocks: Collection[str]) -> str:
-    return view.domain.opening
-
-
 def _objective(view: StageView, detail: Detail, blocks: Collection[str]) -> str:
     domain = view.domain
     lines = [
@@ -306,10 +302,6 @@ def _guideline(view: StageView, detail: Detail, blocks: Collection[str]) -> str:
     return "\n".join(["## Guideline", *(f"- {line}" for line in view.domain.guideline)])
 
 
-def _notice(view: StageView, detail: Detail, blocks: Collection[str]) -> str:
-    return f"## Notice\n{view.notice}" if view.notice else ""
-
-
 def _refusal(view: StageView, detail: Detail, blocks: Collection[str]) -> str:
     if not view.refusal or not detail.refusal:
         return ""
@@ -347,7 +339,7 @@ def _question(view: StageView, detail: Detail, blocks: Collection[str]) -> str:
 
 
 PARTS: dict[str, Part] = {
-    "opening": _opening,
+    "opening": lambda view, detail, blocks: view.domain.opening,
     "objective": _objective,
     "groups": _groups,
     "failure_breakdown": _failure_breakdown,
@@ -357,7 +349,7 @@ PARTS: dict[str, Part] = {
     "history": _history,
     "summary": _summary,
     "guideline": _guideline,
-    "notice": _notice,
+    "notice": lambda view, detail, blocks: f"## Notice\n{view.notice}" if view.notice else "",
     "refusal": _refusal,
     "question": _question,
 }

@@ -10,10 +10,9 @@ from typing import Any
 from training.analysis import METRIC_NAMES
 from training.analysis.pass_at_k import pass_rate, pass_sizes
 from training.environments.catalogue import get_domain
-from training.errors import UserError
 from training.memory import report_out_of_memory
 from training.phases.validate import generate_answers, judge_answers, validation_set
-from training.policy import huggingface
+from training.policy.model_folders import resolve_model
 from training.policy.policy import Policy, load_policy
 from training.run.answer_records import EpisodeRecord, compute_validation_rates
 from training.run.progress import console, new_table, print_table
@@ -23,14 +22,6 @@ from training.run.typed_files import TextFile
 from training.sampling.engines import start_sampler
 from training.sampling.sampler import Sampler
 from training.schema import RunConfig
-
-
-def model_folder(model: str | Path) -> Path:
-    """Return the local folder of a model; raise a `UserError` if there is none."""
-    try:
-        return huggingface.resolve_model(str(model))
-    except huggingface.ModelFolderError as error:
-        raise UserError(str(error)) from error
 
 
 @contextmanager
@@ -62,7 +53,7 @@ def evaluate(
         output: JSON file for the rates; None writes no file.
         samples: Number of answers per instance. With several, the rates include pass@k.
     """
-    folder = model_folder(model)
+    folder = resolve_model(str(model))
     boards = validation_set(config)
     with open_frozen_policy(config, folder) as (policy, sampler):
         answers = generate_answers(

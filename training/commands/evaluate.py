@@ -197,9 +197,10 @@ def _answerer(
         concurrency = args.concurrency or 16
         yield EndpointAnswerer(config, client, boards, concurrency=concurrency, fields=fields)
         return
-    from training.analysis.evaluation import model_folder, open_frozen_policy
+    from training.analysis.evaluation import open_frozen_policy
+    from training.policy.model_folders import resolve_model
 
-    with open_frozen_policy(config, model_folder(policy_or_name)) as (policy, sampler):
+    with open_frozen_policy(config, resolve_model(str(policy_or_name))) as (policy, sampler):
         yield SamplerAnswerer(config, policy, sampler, boards)
 
 

@@ -127,30 +127,18 @@ def _build_page(run: ReportedRun, validation: Any) -> dict[str, Any]:
 
 def _summarize_validation(run: ReportedRun) -> dict[str, Any] | None:
     """Return the valid rates of the first and the last validation; None without validations."""
-
-    def valid_rate(stage: ReportedStage) -> dict[str, Any]:
+    rates = []
+    for stage in run.validated:
         total = stage.rates[None]
         share, low, high = figures.rate_interval(total.valid, total.count) or (0.0, 0.0, 1.0)
-        rate = {
-            "valid": total.valid,
-            "count": total.count,
-            "share": share,
-            "low": low,
-            "high": high,
-        }
-        return {"when": run.describe_time(stage.number), **rate}
-
-    stages = run.validated
-    if not stages:
+        rate = {"when": run.describe_time(stage.number), "valid": total.valid, "count": total.count}
+        rates.append(rate | {"share": share, "low": low, "high": high})
+    if not rates:
         return None
-    if len(stages) == 1:
-        return {"first": valid_rate(stages[0]), "last": None}
-    first, last = stages[0], stages[-1]
-    return {
-        "first": valid_rate(first),
-        "last": valid_rate(last),
-        "paired": _compare_validations(first, last),
-    }
+    if len(rates) == 1:
+        return {"first": rates[0], "last": None}
+    paired = _compare_validations(run.validated[0], run.validated[-1])
+    return {"first": rates[0], "last": rates[-1], "paired": paired}
 
 
 def _compare_validations(before: ReportedStage, after: ReportedStage) -> PairedComparison | None:

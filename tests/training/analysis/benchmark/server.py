@@ -7,7 +7,8 @@ from typing import Any
 
 from tests.paths import ROOT
 from tests.training.sampling.stand_in_server import StandInServer
-from training.analysis.evaluation import model_folder, open_frozen_policy
+from training.analysis.evaluation import open_frozen_policy
+from training.policy.model_folders import resolve_model
 from training.sampling.sampler import SamplingRequest
 from training.schema import load
 
@@ -62,7 +63,7 @@ class ModelServer(StandInServer):
 def serving() -> Iterator[ModelServer]:
     """Serve the base model until the block ends."""
     config = load(ROOT / "configs/miniature.yaml", SETTINGS)
-    opened = open_frozen_policy(config, model_folder("jaxlake-base"))
+    opened = open_frozen_policy(config, resolve_model("jaxlake-base"))
     with opened as (policy, sampler), ModelServer(policy, sampler) as server:
         yield server
         server.shutdown()
