@@ -1,6 +1,7 @@
-"""Exact solver for three to five slots.
+"""Exact solver for boards with three to five slots.
 
-Cheaper tiers prove bounds, which limit the search of constraint trees and of joint states.
+Prioritised planning and pairs of agents give bounds on both optima. A search of constraint trees
+and a dense joint search then only examine the boards and costs between these bounds.
 """
 
 from functools import partial
@@ -46,11 +47,11 @@ DEFAULT_MAX_EXPANSIONS = 65536
 """Default number of agents that one search of the constraint tree replans before it gives up."""
 
 CANDIDATE_MAX_EXPANSIONS = {3: 65536, 4: 16384, 5: 16384}
-"""The same limit for generated candidates, by number of agents. It affects their selection."""
+"""The same limit for generated candidates, by number of agents. It affects which ones are kept."""
 
 
 def budgets(batch: Instance, max_expansions: jax.Array | None) -> jax.Array:
-    """Return the number of agents that a search may replan, int32 (B,)."""
+    """Return the number of agents that a search may replan on each board, int32 (B,)."""
     if max_expansions is None:
         max_expansions = jnp.int32(DEFAULT_MAX_EXPANSIONS)
     return jnp.broadcast_to(max_expansions, batch.agent_mask.shape[:1])
@@ -66,7 +67,15 @@ def candidate_budgets(batch: Instance) -> jax.Array:
 def solve_many_slots(
     batch: Instance, horizon: int, budget: jax.Array, widths: Widths, *, dense: bool = True
 ) -> Solution:
-    """Solve a batch, leaves (B, ...), with budgets from `budgets`; tests disable `dense`."""
+    """Solve a batch in one program.
+
+    Args:
+        batch: Leaves (B, ...).
+        horizon: Longest plan in steps (static).
+        budget: int32 (B,), see `budgets`.
+        widths: Number of boards to process at once.
+        dense: Whether to use the dense joint search, which tests disable (static).
+    """
     planned = _plan_boards(batch, horizon, widths)
     bounded = _bound_boards(batch, planned, budget, horizon, widths, dense=dense)
     results = _search_boards(batch, planned, bounded, horizon, widths)
@@ -76,7 +85,7 @@ def solve_many_slots(
 
 
 class _PlannedBoards(NamedTuple):
-    """Boards after tiers 1 and 2."""
+    """Results of tiers 1 and 2 (see docs/solver.md)."""
 
     boards: PreparedBoards
     best: BestPlans
@@ -89,19 +98,19 @@ def _plan_boards(batch: Instance, horizon: int, widths: Widths) -> _PlannedBoard
 
 
 class _BoundedBoards(NamedTuple):
-    """Boards after tiers 3 and 4: proved bounds, and the inputs of the tree search."""
+    """Results of tiers 3 and 4, which bound the tree search."""
 
-    undecided: jax.Array  # bool (B,)
+    undecided: jax.Array  # bool (B,), the best known plan may not be optimal
     unsolvable: jax.Array  # bool (B,), no plan exists
-    least_cost: jax.Array  # int16 (B,)
-    least_makespan: jax.Array  # int16 (B,)
-    least_waitless_cost: jax.Array  # int16 (B,)
-    pair_costs: jax.Array  # int16 (P, B)
-    waitless_costs: jax.Array  # int16 (P, B)
-    cheaper: jax.Array  # bool (B,), a plan may be cheaper than the best known one
-    stairs: jax.Array
-    budget: jax.Array  # int32 (B,), expansions before the dense tier takes over
-    sizes: jax.Array  # int32 (B,), component sizes, where the dense tier may run
+    min_cost: jax.Array  # int16 (B,), lower bound on the sum of costs
+    min_makespan: jax.Array  # int16 (B,), lower bound on the makespan
+    min_waitless_cost: jax.Array  # int16 (B,), lower bound on the sum of costs without waits
+    pair_costs: jax.Array  # int16 (P, B), lower bound per pair
+    waitless_pair_costs: jax.Array  # int16 (P, B), lower bound per pair without waits
+    may_be_cheaper: jax.Array  # bool (B,), a plan may be cheaper than the best known one
+    stairs: jax.Array  # uint32 (2, P, B), see `pair_staircases`
+    budget: jax.Array  # int32 (B,), number of agents to replan before the dense search takes over
+    sizes: jax.Array  # int32 (B,), component sizes; 0 for boards without a dense search
 
 
 def _bound_boards(
@@ -120,10 +129,10 @@ def _bound_boards(
     connected, solo_distances, floor, longest = _distance_summary(boards)
     undecided = connected & (best.sum_of_costs > floor)
     pairs = pair_bounds(batch, boards, undecided, horizon, widths)
-    waitless_costs = waitless_bounds(pairs, boards.solo_distances)
-    least_cost = matching_bound(solo_distances, pairs.costs)
-    least_waitless_cost = matching_bound(solo_distances, waitless_costs)
-    least_makespan = jnp.maximum(longest, pairs.makespan)
+    waitless_pair_costs = waitless_bounds(pairs, boards.solo_distances)
+    min_cost = matching_bound(solo_distances, pairs.costs)
+    min_waitless_cost = matching_bound(solo_distances, waitless_pair_costs)
+    min_makespan = jnp.maximum(longest, pairs.makespan)
     planless = undecided & ~pairs.unsolvable & (best.sum_of_costs == NEVER)
     unsolvable = pairs.unsolvable | prove_unsolvable(
         *(~batch.holes, batch.starts, batch.goals, batch.agent_mask, planless),
@@ -137,22 +146,22 @@ def _bound_boards(
         for expansion_limit, fits in zip(expansions, split_by_size(sizes, limits), strict=True):
             budget = jnp.where(undecided & fits, jnp.minimum(budget, expansion_limit), budget)
 
-    # Only plans better than the best known one matter.
+    # Search only for plans that are better than the best known plan.
     known_cost = best.sum_of_costs
     last_cost = jnp.where(known_cost < NEVER, known_cost - 1, jnp.int16(K * horizon))
-    cheaper = undecided & (least_cost <= last_cost)
-    may_be_shorter = undecided & (least_makespan < best.makespan)
-    stairs = pair_staircases(batch, boards, pairs.costs, cheaper | may_be_shorter, widths)
+    may_be_cheaper = undecided & (min_cost <= last_cost)
+    may_be_shorter = undecided & (min_makespan < best.makespan)
+    stairs = pair_staircases(batch, boards, pairs.costs, may_be_cheaper | may_be_shorter, widths)
 
     return _BoundedBoards(
         undecided=undecided,
         unsolvable=unsolvable,
-        least_cost=least_cost,
-        least_makespan=least_makespan,
-        least_waitless_cost=least_waitless_cost,
+        min_cost=min_cost,
+        min_makespan=min_makespan,
+        min_waitless_cost=min_waitless_cost,
         pair_costs=pairs.costs,
-        waitless_costs=waitless_costs,
-        cheaper=cheaper,
+        waitless_pair_costs=waitless_pair_costs,
+        may_be_cheaper=may_be_cheaper,
         stairs=stairs,
         budget=budget,
         sizes=sizes,
@@ -174,13 +183,13 @@ def _distance_summary(boards: PreparedBoards) -> tuple[jax.Array, jax.Array, jax
 def _search_boards(
     batch: Instance, planned: _PlannedBoards, bounded: _BoundedBoards, horizon: int, widths: Widths
 ) -> TreeResults:
-    """Search constraint trees, and mark the boards left for the dense tier."""
+    """Search constraint trees, and select the boards for the dense joint search."""
     B, K = batch.agent_mask.shape
     boards, best = planned
     connected, solo_distances, floor, longest = _distance_summary(boards)
     undecided, unsolvable, known_cost = bounded.undecided, bounded.unsolvable, best.sum_of_costs
     last_cost = jnp.where(known_cost < NEVER, known_cost - 1, jnp.int16(K * horizon))
-    least_cost, least_makespan = bounded.least_cost, bounded.least_makespan
+    min_cost, min_makespan = bounded.min_cost, bounded.min_makespan
 
     def make_queries(
         sum_objective: bool,
@@ -193,7 +202,7 @@ def _search_boards(
             *boards[:3],
             solo_distances=solo_distances,
             stairs=bounded.stairs,
-            pair_costs=bounded.pair_costs if may_wait else bounded.waitless_costs,
+            pair_costs=bounded.pair_costs if may_wait else bounded.waitless_pair_costs,
             sum_objective=jnp.full(B, sum_objective),
             may_wait=jnp.full(B, may_wait),
             min_bound=min_bound.astype(jnp.int16),
@@ -202,7 +211,7 @@ def _search_boards(
             active=active,
         )
 
-    for_cost = make_queries(True, True, least_cost, last_cost, bounded.cheaper)
+    for_cost = make_queries(True, True, min_cost, last_cost, bounded.may_be_cheaper)
     first_queries = _concatenate(for_cost, for_cost._replace(active=jnp.zeros(B, bool)))
 
     def update_best_plans(costs: QueryResults) -> BestPlans:
@@ -217,35 +226,35 @@ def _search_boards(
         )
 
     def is_wait_undecided(plans: BestPlans) -> jax.Array:
-        """Return the boards on which a waitless plan of that cost may still exist, bool (B,)."""
+        """Return whether a plan with this cost and without waits may exist, bool (B,)."""
         cost = plans.sum_of_costs
-        # A plan without excess has no waits. On a bipartite grid an odd excess requires a wait.
-        # So only an even excess leaves the question open, unless the plan has no waits.
-        even = (cost > floor) & ((cost - floor) % 2 == 0)
-        return even & (bounded.least_waitless_cost <= cost) & has_waits(plans.paths)
+        # A plan without excess has no waits, and on a bipartite grid an odd excess requires a wait.
+        # The question is open for an even excess if the known plan has waits.
+        is_even = (cost > floor) & ((cost - floor) % 2 == 0)
+        return is_even & (bounded.min_waitless_cost <= cost) & has_waits(plans.paths)
 
     def remaining_queries(costs: QueryResults) -> TreeQueries:
         best_plans = update_best_plans(costs)
         cost = best_plans.sum_of_costs
-        # Without the optimal cost a board stays UNKNOWN, whatever else is found.
+        # Without the optimal cost a board stays UNKNOWN, so it needs no further search.
         has_cost = undecided & (cost < NEVER) & ~costs.gave_up
         waitless = make_queries(True, False, cost, cost, has_cost & is_wait_undecided(best_plans))
         last_makespan = jnp.where(best_plans.makespan < NEVER, best_plans.makespan - 1, horizon)
-        shorter = has_cost & (least_makespan <= last_makespan)
+        shorter = has_cost & (min_makespan <= last_makespan)
         return _concatenate(
-            make_queries(False, True, least_makespan, last_makespan, shorter), waitless
+            make_queries(False, True, min_makespan, last_makespan, shorter), waitless
         )
 
-    def search(before: QueryResults, first: jax.Array) -> tuple[QueryResults, QueryResults]:
+    def search(previous: QueryResults, is_first: jax.Array) -> tuple[QueryResults, QueryResults]:
         queries = jax.tree.map(
-            lambda x, y: jnp.where(first, x, y),
+            lambda x, y: jnp.where(is_first, x, y),
             first_queries,
-            remaining_queries(_split_results(before)[0]),
+            remaining_queries(_split_results(previous)[0]),
         )
         results = search_with_teams(queries, horizon, widths)
         return results, results
 
-    # One loop for both searches, so that it compiles once: first the cost, then the rest.
+    # Search for the cost first, in a loop so that the search is compiled once.
     initial = empty_results(first_queries, horizon)
     _, results = jax.lax.scan(search, initial, jnp.array([True, False]))
     costs, _ = _split_results(jax.tree.map(lambda leaf: leaf[0], results))
@@ -256,18 +265,18 @@ def _search_boards(
     shortest_paths = jnp.where(makespans.solved, makespans.paths, plans.makespan_paths)
     optimal = connected & ~unsolvable & (cost < NEVER) & (makespan < NEVER)
     optimal &= ~costs.gave_up & ~makespans.gave_up
-    # These searches only consider arrivals up to the horizon. A plan with a later arrival costs at
-    # least horizon + 1 for that agent plus the distances of the others. So cheaper plans are
-    # excluded if the cost is at most that bound, and longer plans of equal cost, which may have no
-    # waits, if it is below the bound.
-    least_late_cost = horizon + 1 + floor - longest
-    optimal &= (cost == least_cost) | (cost <= least_late_cost)
-    optimal &= waitless.solved | ~is_wait_undecided(plans) | (cost < least_late_cost)
+    # The searches only consider arrivals up to the horizon. A plan with a later arrival costs at
+    # least horizon + 1 for that agent plus the distances of the others. If the cost is
+    # at most this bound, no such plan is cheaper. If it is below the bound, no such plan has the
+    # same cost and no waits.
+    min_late_cost = horizon + 1 + floor - longest
+    optimal &= (cost == min_cost) | (cost <= min_late_cost)
+    optimal &= waitless.solved | ~is_wait_undecided(plans) | (cost < min_late_cost)
     optimal &= ~waitless.gave_up
     unproved = jnp.where(~connected | unsolvable, Status.UNSOLVABLE, Status.UNKNOWN)
     status = jnp.where(optimal, Status.OPTIMAL, unproved)
 
-    def plan(paths: jax.Array) -> jax.Array:
+    def make_plan(paths: jax.Array) -> jax.Array:
         actions = batch_major_actions(path_actions(paths))
         return jnp.where(optimal[:, None, None], actions, jnp.int8(-1))
 
@@ -276,13 +285,13 @@ def _search_boards(
         sum_of_costs=jnp.where(optimal, cost, jnp.int16(-1)),
         makespan=jnp.where(optimal, makespan, jnp.int16(-1)),
         needs_wait=optimal & (cost > floor) & ~waitless.solved & has_waits(plans.paths),
-        plan=plan(plans.paths),
-        makespan_plan=plan(shortest_paths),
+        plan=make_plan(plans.paths),
+        makespan_plan=make_plan(shortest_paths),
         expansions=costs.expansions + makespans.expansions + waitless.expansions,
     )
-    room = [axis_size - 2 for axis_size in DENSE_AXIS_SIZES[K]]
-    remaining = [undecided & ~optimal & fits for fits in split_by_size(bounded.sizes, room)]
-    proved = (plans.makespan == least_makespan) | (undecided & ~costs.gave_up & ~makespans.gave_up)
+    limits = [axis_size - 2 for axis_size in DENSE_AXIS_SIZES[K]]
+    remaining = [undecided & ~optimal & fits for fits in split_by_size(bounded.sizes, limits)]
+    proved = (plans.makespan == min_makespan) | (undecided & ~costs.gave_up & ~makespans.gave_up)
     shortest = ShortestPlans(
         proved=proved & (makespan < NEVER),
         makespan=makespan,
@@ -314,14 +323,17 @@ def solve_in_stages(
     single: bool,
     fast_compile: bool,
 ) -> Solution:
-    """Solve a batch, or a `single` board, with programs that run only if boards remain."""
+    """Solve a batch, or a `single` board, with one program per stage.
+
+    A program runs only if undecided boards remain.
+    """
     if not single and len(instances.agent_mask) == 0:
         return empty_solutions(horizon, instances.agent_mask.shape[-1])
     plan, bound, search, solve_remaining = _stages(fast_compile)
-    batch, planned, solutions, undecided = plan(
+    batch, planned, solutions, is_undecided = plan(
         instances, horizon=horizon, widths=widths, single=single
     )
-    if undecided:
+    if is_undecided:
         bounded = bound(batch, planned, max_expansions, horizon=horizon, widths=widths)
         results = search(batch, planned, bounded, horizon=horizon, widths=widths)
         has_boards = np.any(results.remaining, axis=1)
@@ -339,7 +351,10 @@ def solve_in_stages(
 def _first_stage(
     instances: Instance, *, horizon: int, widths: Widths, single: bool
 ) -> tuple[Instance, _PlannedBoards, Solution, jax.Array]:
-    """Return the batch, its plans, and solutions, which are final unless a board is undecided."""
+    """Return the batch, its plans, solutions, and whether a board is undecided.
+
+    If no board is undecided, the solutions are final.
+    """
     batch = jax.tree.map(lambda leaf: leaf[None], instances) if single else instances
     planned = _plan_boards(batch, horizon, widths)
     boards, best = planned
@@ -359,10 +374,10 @@ def _first_stage(
         makespan_plan=plans[1],
         expansions=jnp.zeros(connected.shape, jnp.int32),
     )
-    undecided = jnp.any(connected & (best.sum_of_costs > floor))
+    is_undecided = jnp.any(connected & (best.sum_of_costs > floor))
     if single:
         solutions = jax.tree.map(lambda leaf: leaf[0], solutions)
-    return batch, planned, solutions, undecided
+    return batch, planned, solutions, is_undecided
 
 
 _pair_stage = jit_search(_bound_boards, static_argnames=("horizon", "widths"))

@@ -1,6 +1,7 @@
-"""Storage of intermediate values that XLA would otherwise recompute in every consumer.
+"""Storage of intermediate values that XLA on CPUs would otherwise recompute in every consumer.
 
-On CPUs, XLA drops optimisation barriers before fusion but stores the results of a conditional.
+XLA removes optimization barriers before it fuses operations on CPUs, but it stores the results of a
+conditional. The functions therefore compute values inside a conditional that is always true.
 """
 
 from collections.abc import Callable
@@ -13,9 +14,11 @@ T = TypeVar("T")
 
 
 def materialize(values: T, opaque_true: jax.Array) -> T:
-    """Return the same values, stored before first use (on CPUs only).
+    """Return the same values; on CPUs, store them first.
 
-    `opaque_true`, bool (), is always True. The compiler must not be able to prove this.
+    Args:
+        values: Pytree of arrays.
+        opaque_true: bool (), always True in a way that the compiler cannot prove.
     """
     return jax.lax.platform_dependent(
         values, opaque_true, cpu=_stored, default=lambda same, _: same
@@ -23,7 +26,7 @@ def materialize(values: T, opaque_true: jax.Array) -> T:
 
 
 def materialize_call(compute: Callable[..., T], opaque_true: jax.Array, *operands: Any) -> T:
-    """Return `compute(*operands)`, stored before first use (on CPUs only); do not nest."""
+    """Return `compute(*operands)`; on CPUs, store the results first. Calls must not be nested."""
 
     def stored(opaque_true: jax.Array, *operands: Any) -> T:
         shapes = jax.eval_shape(compute, *operands)

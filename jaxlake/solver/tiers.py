@@ -1,6 +1,7 @@
-"""Entry points of the solver, which combine cheap certificates with exact search.
+"""Entry points of the solver.
 
-The page docs/solver.md describes the tiers. Boards that a tier settles skip the later ones.
+The solver is a sequence of tiers, from cheap certificates to exact searches (docs/solver.md).
+Boards that a tier solves skip the later tiers.
 """
 
 from collections.abc import Callable
@@ -123,7 +124,7 @@ def _solve(
     *,
     single: bool,
 ) -> Solution:
-    # Resolve the widths here: a compiled function would not look up the platform again.
+    # Choose the widths here, because a compiled function would not notice a change of platform.
     widths = widths or widths_for()
     # A fixed dtype avoids recompilation.
     limit = None if max_expansions is None else jnp.asarray(max_expansions, jnp.int32)
@@ -147,8 +148,14 @@ def solve_boards(
 ) -> Solution:
     """Solve a batch, or a `single` board, without checking the arguments.
 
-    `eager` is True outside of jit and transformations. `fast_compile` shortens compilation and
-    slows down the search, which pays off for few boards.
+    Args:
+        instances: Leaves (B, ...), or (...) of a `single` board.
+        max_expansions: int32 () or (B,), see `solve`.
+        horizon: Longest plan in steps (static).
+        widths: Number of boards to process at once (static).
+        eager: Whether the call is outside jit and other transformations.
+        single: Whether `instances` is one board.
+        fast_compile: Compile faster, but search more slowly. This pays off for few boards.
     """
     if eager and _num_slots(instances) > 2:
         return solve_in_stages(
@@ -171,7 +178,7 @@ def _check(instance: Instance, horizon: int) -> None:
 
 
 def _bytes_per_board(instance: Instance, horizon: int) -> int:
-    """Return the memory for solving one board, as measured for two agents on a CPU."""
+    """Return the memory per board, as measured for two agents on a CPU."""
     N, K = np.shape(instance.holes)[-1], _num_slots(instance)
     return 6 * horizon * K + (2 * K + 1) * N**2
 
@@ -219,7 +226,7 @@ def _solve_many(
 
 @cache
 def _batch_solver(horizon: int, widths: Widths) -> Callable[[Instance, jax.Array], Solution]:
-    """Return a solver that vmap calls once with the whole batch, not once per lane."""
+    """Return a batch solver whose `jax.vmap` merges both batch axes into one call."""
 
     def solver(batch: Instance, budget: jax.Array) -> Solution:
         B, slots = batch.agent_mask.shape
@@ -235,25 +242,27 @@ def _batch_solver(horizon: int, widths: Widths) -> Callable[[Instance, jax.Array
 def _solve_few_slots(batch: Instance, horizon: int, widths: Widths) -> Solution:
     """Solve boards with one or two slots.
 
-    The shortest path of a single agent attains both optima without waits.
+    Plans without delays attain both optima without waits.
     """
     boards = prepare_boards(batch, widths)
     connected = jnp.all(boards.solo_distances < NEVER, axis=0)
-    settled, plan = delay_free_plans(boards, connected, horizon, widths)
+    delay_free, plan = delay_free_plans(boards, connected, horizon, widths)
     floor = jnp.sum(jnp.where(connected, boards.solo_distances, 0), axis=0, dtype=jnp.int16)
-    optimal = jnp.full(settled.shape, Status.OPTIMAL, jnp.int8)
+    optimal = jnp.full(delay_free.shape, Status.OPTIMAL, jnp.int8)
     makespan = jnp.max(boards.solo_distances, axis=0)
-    false, zero = jnp.zeros_like(settled), jnp.zeros(settled.shape, jnp.int32)
-    certain = Solution(optimal, floor, makespan, false, plan, plan, expansions=zero)
+    false, zero = jnp.zeros_like(delay_free), jnp.zeros(delay_free.shape, jnp.int32)
+    planned = Solution(optimal, floor, makespan, false, plan, plan, expansions=zero)
     if len(boards.starts) == 1:
-        # Connected boards that are not settled have a path longer than the horizon.
+        # The shortest paths of the other connected boards are longer than the horizon.
         searched = jax.tree.map(lambda leaf: leaf[None], unknown_solution(horizon, 1))
-        searched = jax.tree.map(lambda x, y: jnp.broadcast_to(x, y.shape), searched, certain)
+        searched = jax.tree.map(lambda x, y: jnp.broadcast_to(x, y.shape), searched, planned)
     else:
-        searched = solve_two(batch, boards.solo_distances, ~settled, horizon, widths)
-    # A single agent in two slots can be disconnected from its goal, too.
-    proved = jnp.where(connected, searched.status, jnp.int8(Status.UNSOLVABLE))
-    searched = replace(searched, status=proved)
+        searched = solve_two(batch, boards.solo_distances, ~delay_free, horizon, widths)
+    # This also covers boards with two slots and one agent, which `solve_two` does not search.
+    status = jnp.where(connected, searched.status, jnp.int8(Status.UNSOLVABLE))
+    searched = replace(searched, status=status)
     return jax.tree.map(
-        lambda x, y: jnp.where(settled.reshape(-1, *(1,) * (x.ndim - 1)), x, y), certain, searched
+        lambda x, y: jnp.where(delay_free.reshape(-1, *(1,) * (x.ndim - 1)), x, y),
+        planned,
+        searched,
     )
