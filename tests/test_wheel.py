@@ -108,7 +108,11 @@ def environment(request, distributions, tmp_path_factory) -> Path:
     version, kind, jax = request.param
     folder = tmp_path_factory.mktemp("empty")
     succeed(UV, "venv", "--quiet", "--python", interpreter(version), folder / "venv")
-    pins = [one.replace(">=", "==") for one in PROJECT["dependencies"]] if jax == "oldest" else []
+    pins = (
+        [requirement.replace(">=", "==") for requirement in PROJECT["dependencies"]]
+        if jax == "oldest"
+        else []
+    )
     python = folder / "venv" / "bin" / "python"
     succeed(UV, "pip", "install", "--quiet", "--python", python, *pins, distributions[kind])
     return python.parent
@@ -165,7 +169,11 @@ FAST_TESTS = (
 
 def test_lake_tests_pass_with_other_versions(environment, distributions, folder):
     tools = ("pytest", "pytest-timeout", "hypothesis", "python-sat")
-    needed = [one for one in PROJECT["optional-dependencies"]["test"] if one.startswith(tools)]
+    needed = [
+        requirement
+        for requirement in PROJECT["optional-dependencies"]["test"]
+        if requirement.startswith(tools)
+    ]
     needed += PROJECT["optional-dependencies"]["sweeps"]
     python = environment / "python"
     jax = succeed(python, "-c", "import jax; print(jax.__version__)").strip()

@@ -161,7 +161,9 @@ def test_convert_reads_or_rejects_damaged_files(tmp_path, capsys):
     "command", ["run CONFIG --set a\x1b[31mb=1", "report \x1b]0;title\x07", "check \x1b[1mA"]
 )
 def test_messages_escape_control_characters(command, capsys):
-    arguments = [one.replace("CONFIG", "configs/miniature.yaml") for one in command.split(" ")]
+    arguments = [
+        argument.replace("CONFIG", "configs/miniature.yaml") for argument in command.split(" ")
+    ]
     assert main(arguments) == 2
     captured = capsys.readouterr()
     assert "\x1b" not in captured.out + captured.err

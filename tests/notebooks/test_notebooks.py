@@ -33,7 +33,7 @@ def outputs(notebook) -> list:
 
 def printed(notebook) -> str:
     """Return the printed output of all cells."""
-    return "".join(one.text for one in outputs(notebook) if one.output_type == "stream")
+    return "".join(output.text for output in outputs(notebook) if output.output_type == "stream")
 
 
 def pictures(notebook) -> int:
@@ -77,7 +77,9 @@ def test_anatomy_notebook_matches_the_run_files(tmp_path: Path):
     assert "stages/1/decision.json" in text
     assert "an-array" not in text
     assert pictures(executed) == 2
-    assert any("<svg" in one.get("data", {}).get("text/html", "") for one in outputs(executed))
+    assert any(
+        "<svg" in output.get("data", {}).get("text/html", "") for output in outputs(executed)
+    )
 
 
 @pytest.mark.slow

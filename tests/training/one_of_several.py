@@ -185,7 +185,14 @@ def exchange(output: Path) -> None:
     astray = message_of(PeerError, processes.wait_for_all, f"place {index}")
     found = {
         "groups": [
-            [[list(one.token_ids), one.logprobs.tobytes().hex(), one.truncated] for one in group]
+            [
+                [
+                    list(completion.token_ids),
+                    completion.logprobs.tobytes().hex(),
+                    completion.truncated,
+                ]
+                for completion in group
+            ]
             for group in (*groups, *few)
         ],
         "told": [told["index"], told["array"].tolist()],

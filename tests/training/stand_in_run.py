@@ -56,8 +56,8 @@ def _first_round(whole: Path, args: argparse.Namespace) -> None:
     files.claim(load(args.config, args.set))
     for stage in ("0", "1"):
         shutil.copytree(whole / "stages" / stage, args.run_dir / "stages" / stage)
-    files.metrics.write([one for one in source.metrics.read() if one.stage <= 1])
-    files.timings.write([one for one in source.timings.read() if one.stage <= 1])
+    files.metrics.write([metric for metric in source.metrics.read() if metric.stage <= 1])
+    files.timings.write([timing for timing in source.timings.read() if timing.stage <= 1])
 
 
 if __name__ == "__main__":

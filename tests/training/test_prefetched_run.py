@@ -33,5 +33,5 @@ def assert_versions_follow(updates: list[UpdateMetrics]) -> None:
 def test_prefetched_answers_lag_by_one_update(engine: str, tmp_path: Path) -> None:
     loop.run(load(TINY, [*OPTIONS, f"sampling.engine={engine}"]), tmp_path)
     updates = RunDirectory(tmp_path).updates()
-    assert [one.rollout_lag for one in updates] == [0, 1, 1, 1, 1, 1]
+    assert [update.rollout_lag for update in updates] == [0, 1, 1, 1, 1, 1]
     assert_versions_follow(updates)

@@ -59,29 +59,29 @@ def test_processes_exchange_completions_in_prompt_order(exchanged):
         ]
         for place in (*range(len(PROMPTS)), 0)
     ]
-    for one in exchanged:
-        assert one["groups"] == expected
+    for record in exchanged:
+        assert record["groups"] == expected
 
 
 def test_first_process_shares_values_and_errors(exchanged):
-    for one in exchanged:
-        assert one["told"] == [0, [0, 1, 2]]
-        assert one["refusal"] == "refused by 0"
+    for record in exchanged:
+        assert record["told"] == [0, [0, 1, 2]]
+        assert record["refusal"] == "refused by 0"
         answered = ["outside", "asked by 0", 0, "notes by 0"]
-        assert one["engineer"] == [*answered, "asked by 0", 5]
+        assert record["engineer"] == [*answered, "asked by 0", 5]
 
 
 def test_gathered_array_is_complete_in_each_process(exchanged):
-    for one in exchanged:
-        assert not one["addressable"]
-        assert one["whole"] == list(range(8))
+    for record in exchanged:
+        assert not record["addressable"]
+        assert record["whole"] == list(range(8))
 
 
 def test_differing_processes_are_detected(exchanged):
-    for one in exchanged:
-        assert one["different"].startswith("other values: process 1 has other values")
-        assert one["seeds"].startswith("the prompts of a rollout: process 1 has other values")
-    first, second = (one["astray"] for one in exchanged)
+    for record in exchanged:
+        assert record["different"].startswith("other values: process 1 has other values")
+        assert record["seeds"].startswith("the prompts of a rollout: process 1 has other values")
+    first, second = (record["astray"] for record in exchanged)
     assert first == "process 1 is at 'place 1', and this one at 'place 0'"
     assert second == "process 0 is at 'place 0', and this one at 'place 1'"
 

@@ -73,7 +73,7 @@ def test_endpoint_request_follows_the_template():
     client: Any = SimpleNamespace(complete=complete)
     config = load(TINY, [f"prompt.template={HOOKS}:words_of"])
     answerer = EndpointAnswerer(config, client, [board], concurrency=1, fields={})
-    assert [one.text for one in answerer.answer([(0, 0)])] == ["?"]
+    assert [reply.text for reply in answerer.answer([(0, 0)])] == ["?"]
     assert asked == ["A board of 3.\n"]
 
 
@@ -92,4 +92,4 @@ def test_endpoint_answer_continues_its_prompt(
     board = BenchmarkBoard("", "a", 2, 3, ("S g F", "F F F", "G s F"), None)
     client: Any = SimpleNamespace(complete=lambda *_, **__: GeneratedText("UP", 1, reasoning))
     answerer = EndpointAnswerer(load(TINY, settings), client, [board], concurrency=1, fields={})
-    assert [one.text for one in answerer.answer([(0, 0)])] == [text]
+    assert [reply.text for reply in answerer.answer([(0, 0)])] == [text]

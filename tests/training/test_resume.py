@@ -95,17 +95,17 @@ def test_killed_run_leaves_the_same_files(case: str, tmp_path: Path) -> None:
         for stage in (0, 1, None):
             loop.run(config, tmp_path / "run", stop_after=stage)
     assert_same_files(tmp_path / "whole", tmp_path / "run")
-    assert [one.problems for one in audit_run(tmp_path / "run") if one.problems] == []
+    assert [stage.problems for stage in audit_run(tmp_path / "run") if stage.problems] == []
     updates = RunDirectory(tmp_path / "run").updates()
     if case != "environment":  # whose answers are worth nothing; elsewhere a lost update is seen
-        assert sum(one.grad_norm > 0 for one in updates) >= len(updates) // 2
+        assert sum(update.grad_norm > 0 for update in updates) >= len(updates) // 2
         files = [tmp_path / f"run/stages/{stage}/policy/model.safetensors" for stage in (0, 1, 2)]
         assert len({file.read_bytes() for file in files}) == 3
     if case == "options":
-        assert min(one.kl for one in updates[1:]) > 1e-5
-        assert max(one.resampled_boards for one in updates) > 0
+        assert min(update.kl for update in updates[1:]) > 1e-5
+        assert max(update.resampled_boards for update in updates) > 0
     if case == "prefetch":
-        assert [one.rollout_lag for one in updates] == [0, 1, 1, 1, 1, 1] * 2
+        assert [update.rollout_lag for update in updates] == [0, 1, 1, 1, 1, 1] * 2
 
 
 @pytest.fixture(scope="module")
@@ -197,7 +197,7 @@ def test_killed_vllm_run_resumes_identically(tmp_path: Path) -> None:
     assert run(tmp_path / "killed") == 0
     assert_same_files(whole, tmp_path / "killed")
     # What a real engine answers, and so whether all rewards are equal, depends on the processor.
-    assert sum(one.grad_norm > 0 for one in RunDirectory(whole).updates()) >= 5
+    assert sum(update.grad_norm > 0 for update in RunDirectory(whole).updates()) >= 5
     # The checkpoint that is loaded again answers as it did in the run.
     scores = tmp_path / "scores.json"
     command = [sys.executable, "-m", "jaxlake", "engineer", "replay", str(whole)]

@@ -29,8 +29,8 @@ def test_run_updates_and_ends_its_server(tmp_path: Path) -> None:
     directory = RunDirectory(tmp_path / "run")
     assert directory.finished()
     updates = directory.updates()
-    assert [one.rollout_lag for one in updates] == [0, 1, 1, 1]
+    assert [update.rollout_lag for update in updates] == [0, 1, 1, 1]
     assert_versions_follow(updates)
     assert updates[0].sampler_gap < 1e-3
-    left = [" ".join(one.cmdline()) for one in psutil.Process().children(recursive=True)]
+    left = [" ".join(process.cmdline()) for process in psutil.Process().children(recursive=True)]
     assert not [one for one in left if COMMAND[-1] in one]

@@ -47,7 +47,7 @@ def test_smollm_run_finishes_three_stages(run: RunDirectory):
 def test_smollm_updates_change_only_adapters(run: RunDirectory):
     updates = run.updates()
     assert len(updates) == 12
-    assert max(one.grad_norm for one in updates) > 0
+    assert max(update.grad_norm for update in updates) > 0
     first, last = (load_file(adapters_of(run.stage(stage).path)) for stage in (0, 3))
     assert sorted(first) == sorted(last)
     assert any(not np.array_equal(first[name], last[name]) for name in first)

@@ -32,7 +32,10 @@ def outcomes(run_dir: Path) -> list[object]:
     updates = directory.updates()
     stages = [directory.stage(stage) for stage in (0, 1, 2)]
     return [
-        [(one.step, one.reward_mean, one.completion_length, one.by_group) for one in updates],
+        [
+            (update.step, update.reward_mean, update.completion_length, update.by_group)
+            for update in updates
+        ],
         [stage.episodes.read() for stage in stages],
         [stage.decision.read() for stage in stages[1:]],
     ]
@@ -60,7 +63,7 @@ def test_run_resumes_with_another_number_of_processes(tmp_path):
     for ours, theirs in zip(*metrics, strict=True):
         assert ours.loss == pytest.approx(theirs.loss, rel=1e-2, abs=1e-5)
         assert ours.grad_norm == pytest.approx(theirs.grad_norm, rel=1e-3)
-    assert sum(one.grad_norm > 0 for one in metrics[0]) >= 5
+    assert sum(metric.grad_norm > 0 for metric in metrics[0]) >= 5
     for path in (killed, joined):
-        assert [one.problems for one in audit_run(path) if one.problems] == []
+        assert [stage.problems for stage in audit_run(path) if stage.problems] == []
         assert json.loads((path / "summary.json").read_text())

@@ -61,5 +61,5 @@ def test_evaluate_keeps_weights_only_in_the_engine(tmp_path):
     make_policy(folder, config.model, ["Agent 0: UP (0, 1)"] * 4, max_len=512, seed=0)
     with open_frozen_policy(config, folder):
         gc.collect()
-        dtypes = [str(one.dtype) for one in jax.live_arrays() if 72 in one.shape]
+        dtypes = [str(array.dtype) for array in jax.live_arrays() if 72 in array.shape]
     assert set(dtypes) == {"bfloat16"}

@@ -12,7 +12,7 @@ from training.errors import UserError
 
 def test_pass_rate_matches_enumeration():
     boards = {"a": [1, 0, 0, 1, 0], "b": [0, 0, 0, 0, 0], "c": [0, 1, 0, 0, 0], "d": [1, 1]}
-    outcomes = [(name, bool(one)) for name, own in boards.items() for one in own]
+    outcomes = [(name, bool(value)) for name, own in boards.items() for value in own]
     for k in (1, 2, 3, 5):
         shares = [
             np.mean([any(chosen) for chosen in itertools.combinations(own, k)])

@@ -72,7 +72,7 @@ def test_report_configuration_table_marks_changes(finished_run, page):
     expected = []
     for size in configurations[0]:
         for knob in ("data_ratio", "hole_ratio", "wait_ratio"):
-            values = [f"{one[size][knob]:.2f}" for one in configurations]
+            values = [f"{configuration[size][knob]:.2f}" for configuration in configurations]
             cells = [values[0]] + [
                 new if new == old else f"{old} {new}" for old, new in itertools.pairwise(values)
             ]
@@ -96,8 +96,10 @@ def test_report_begins_with_problems(run_copy, capsys):
     directory = RunDirectory(run_copy)
     unread = {"parsed_rate": 0.0, "truncated_share": 0.0}
     metrics = [
-        one.model_copy(update=unread) if getattr(one, "update", 0) and one.stage > 1 else one
-        for one in directory.metrics.read()
+        metric.model_copy(update=unread)
+        if getattr(metric, "update", 0) and metric.stage > 1
+        else metric
+        for metric in directory.metrics.read()
     ]
     directory.metrics.write(metrics)
     line = "Stage 2: in updates 1 to 40, 0% of the answers are readable. Also in stage 3. Read"
@@ -126,15 +128,18 @@ def test_report_shows_answers_by_size(run_copy):
     files = RunDirectory(run_copy).stage(3)
     cut = {"truncated": True, "tokens": 40}
     files.episodes.write(
-        [one.model_copy(update=cut if one.group == "4" else {}) for one in files.episodes.read()]
+        [
+            episode.model_copy(update=cut if episode.group == "4" else {})
+            for episode in files.episodes.read()
+        ]
     )
     rows = {row[0]: row[1:] for row in page_of(run_copy).rows if len(row) == 5}
     ends = [RunDirectory(run_copy).stage(stage).episodes.read() for stage in (0, 3)]
-    read = [[one.parsed for one in episodes if one.group == "4"] for episodes in ends]
+    read = [[episode.parsed for episode in episodes if episode.group == "4"] for episodes in ends]
     shares = dict.fromkeys(f"{100 * np.mean(one):.1f}" for one in read)
     updates = RunDirectory(run_copy).updates
     idle = [
-        100 * np.mean([one.by_group["4"].without_success for one in updates(stage)])
+        100 * np.mean([update.by_group["4"].without_success for update in updates(stage)])
         for stage in (1, 3)
     ]
     idle_words = dict.fromkeys(f"{one:.1f}" for one in idle)
@@ -163,7 +168,7 @@ def test_replay_page_embeds_every_answer(finished_run, page):
     letters = {name[0]: name for name in ("LEFT", "DOWN", "RIGHT", "UP", "WAIT")}
 
     def names(plan: list[str] | None) -> list[list[str]] | None:
-        return None if plan is None else [[letters[one] for one in moves] for moves in plan]
+        return None if plan is None else [[letters[move] for move in moves] for moves in plan]
 
     assert len(data["stages"]) == 4
     for number, stage in enumerate(data["stages"]):

@@ -52,9 +52,10 @@ def test_answer_plays_next_to_the_solver(open_page: OpenPage):
 def test_scrubbing_equals_stepping(open_page: OpenPage, hostile_run: Path):
     page = open_page()
     failures = [
-        one
-        for one in episodes_of(hostile_run, STAGE)
-        if one.time is not None and one.failure not in ("goal_not_reached", "swapping_conflict")
+        episode
+        for episode in episodes_of(hostile_run, STAGE)
+        if episode.time is not None
+        and episode.failure not in ("goal_not_reached", "swapping_conflict")
     ]
     failed, kind = failures[0], str(failures[0].failure).replace("_", " ")
     page.select_option("#result", label=kind)
@@ -78,27 +79,31 @@ def test_scrubbing_equals_stepping(open_page: OpenPage, hostile_run: Path):
 def test_filters_list_matching_episodes(open_page: OpenPage, hostile_run: Path):
     page = open_page()
     before, after = episodes_of(hostile_run, STAGE - 1), episodes_of(hostile_run, STAGE)
-    assert listed(page) == [one.id for one in after][:50]
+    assert listed(page) == [episode.id for episode in after][:50]
     page.click("#next-page")
-    assert listed(page) == [one.id for one in after][50:100]
+    assert listed(page) == [episode.id for episode in after][50:100]
     page.select_option("#change", "gained")
     gained = [new for old, new in zip(before, after, strict=True) if new.valid and not old.valid]
     assert gained
-    assert listed(page) == [one.id for one in gained][:50]
+    assert listed(page) == [episode.id for episode in gained][:50]
     page.select_option("#group", label="4x4")
-    assert listed(page) == [one.id for one in gained if one.group == "4"][:50]
+    assert listed(page) == [episode.id for episode in gained if episode.group == "4"][:50]
     page.select_option("#change", "")
     page.select_option("#waits", label="yes")
-    waiting = [one for one in after if one.group == "4" and one.lake.needs_wait]
-    assert listed(page) == [one.id for one in waiting]
+    waiting = [episode for episode in after if episode.group == "4" and episode.lake.needs_wait]
+    assert listed(page) == [episode.id for episode in waiting]
     holes = "".join(waiting[0].lines).count("H")
     page.select_option("#holes", label=str(holes))
-    alike = [one for one in waiting if "".join(one.lines).count("H") == holes]
-    assert listed(page) == [one.id for one in alike]
+    alike = [episode for episode in waiting if "".join(episode.lines).count("H") == holes]
+    assert listed(page) == [episode.id for episode in alike]
     page.select_option("#stage", label="Stage 1")
     page.select_option("#result", "failed")
-    numbers = {one.id for one in alike}
-    failed = [one.id for one in episodes_of(hostile_run, 1) if one.id in numbers and not one.valid]
+    numbers = {episode.id for episode in alike}
+    failed = [
+        episode.id
+        for episode in episodes_of(hostile_run, 1)
+        if episode.id in numbers and not episode.valid
+    ]
     assert listed(page) == failed
 
 

@@ -41,7 +41,7 @@ def test_study_rates_match_the_files(finished_study, metric):
     results = results_of(finished_study)["engineers"]
     finals = {
         engineer: [
-            [holds(one, metric) for one in answers_of(finished_study, engineer, seed, 3)]
+            [holds(answer, metric) for answer in answers_of(finished_study, engineer, seed, 3)]
             for seed in (1, 2)
         ]
         for engineer in ("steady", "lively")
@@ -52,7 +52,10 @@ def test_study_rates_match_the_files(finished_study, metric):
         curve = shown["learning_curve"][metric]
         for stage in range(4):
             rates = [
-                fmean(holds(one, metric) for one in answers_of(finished_study, engineer, s, stage))
+                fmean(
+                    holds(answer, metric)
+                    for answer in answers_of(finished_study, engineer, s, stage)
+                )
                 for s in (1, 2)
             ]
             expected = {"mean": fmean(rates), "low": min(rates), "high": max(rates)}
@@ -69,9 +72,9 @@ def test_study_rates_match_the_files(finished_study, metric):
 def test_study_failures_and_isr_match_the_files(finished_study):
     results = results_of(finished_study)["engineers"]["lively"]
     answers = [answers_of(finished_study, "lively", seed, 3) for seed in (1, 2)]
-    isr = [fmean(one["lake"]["arrived"] for one in row) for row in answers]
+    isr = [fmean(answer["lake"]["arrived"] for answer in row) for row in answers]
     assert results["isr"]["mean"] == pytest.approx(fmean(isr))
-    kinds = Counter(one["failure"] or "valid" for row in answers for one in row)
+    kinds = Counter(answer["failure"] or "valid" for row in answers for answer in row)
     shares = {kind: count / kinds.total() for kind, count in kinds.items()}
     assert {kind: share for kind, share in results["kinds"][1].items() if share} == shares
 
@@ -143,7 +146,7 @@ def test_run_with_another_budget_is_named(study_copy):
     budget = results_of(study_copy)["budget"]["training_instances"]
     for engineer, seed in SKILLS:
         metrics = run_of(study_copy, engineer, seed).metrics
-        updates = [one for one in metrics.read() if one.phase == "train"]
+        updates = [metric for metric in metrics.read() if metric.phase == "train"]
         missing = (engineer, seed) == ("lively", 2)
         metrics.write(updates[: budget // 8 - missing])
     assert report_only(study_copy) == 0

@@ -72,7 +72,7 @@ def test_paper_study_runs_to_its_tables(folder: Path, capsys: Any):
         RunDirectory(folder / "out/runs/random_checkpoint" / str(seed)).stage(1) for seed in SEEDS
     ]
     for stage in designs:
-        assert [one for one in stage.answers.read() if one.reasoning]
+        assert [answer for answer in stage.answers.read() if answer.reasoning]
         assert not stage.answers.read()[0].cut
     rows = read_rows(folder / "boards")
     results = json.loads((folder / "out/benchmark/results.json").read_text())
@@ -88,7 +88,7 @@ def test_paper_study_runs_to_its_tables(folder: Path, capsys: Any):
             (None, None),
         ]
         for number, cell in enumerate(arm["cells"][:2]):
-            evaluated = [one["cells"][number] for one in own]
+            evaluated = [value["cells"][number] for value in own]
             assert cell["count"] == evaluated[0]["count"]
             valid = np.mean([one["valid"] / one["count"] for one in evaluated])
             assert cell["rates"]["valid"]["value"] == pytest.approx(valid)

@@ -36,7 +36,7 @@ def run(finished: Path, tmp_path: Path) -> Path:
 
 def problems(run: Path, *, deep: bool = True) -> list[str]:
     audited = audit_run(run, deep=deep)
-    return [f"{one.stage}: {problem}" for one in audited for problem in one.problems]
+    return [f"{stage.stage}: {problem}" for stage in audited for problem in stage.problems]
 
 
 def in_run(run: Path, name: str) -> Path:
@@ -99,10 +99,10 @@ def test_audit_of_unchanged_run_finds_nothing(finished: Path):
         for stage in (1, 2, 3)
         for line in in_run(finished, f"{stage}/answers.jsonl").read_text().splitlines()
     ]
-    assert {one["kind"] for one in answers} == {"accepted", "repaired", "rejected"}
+    assert {answer["kind"] for answer in answers} == {"accepted", "repaired", "rejected"}
     audited = list(audit_run(finished))
-    assert [one.stage for one in audited] == [0, 1, 2, 3, None]
-    assert all(one.problems == () and one.files for one in audited)
+    assert [stage.stage for stage in audited] == [0, 1, 2, 3, None]
+    assert all(stage.problems == () and stage.files for stage in audited)
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,7 @@ def test_designbench_without_controls_asks_once(cli, tmp_path):
         *("--learners", 2, "--groups", 2, "--out", path),
     )
     assert done.status == 0
-    names = [one["engineer"] for one in json.loads(path.read_text())["entries"]]
+    names = [entry["engineer"] for entry in json.loads(path.read_text())["entries"]]
     assert names == ["fixed", "random", "easy_to_hard", "sec_bandit"]
     assert "no control" in done.out
 

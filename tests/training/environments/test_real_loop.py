@@ -50,9 +50,9 @@ def test_documented_environment_trains(documented: Path, monkeypatch: pytest.Mon
     monkeypatch.chdir(documented)
     directory = RunDirectory(documented / "0")
     results = read_stage_results(directory, directory.config())
-    assert [one.stage for one in results] == [0, 1, 2]
+    assert [result.stage for result in results] == [0, 1, 2]
     assert set(results[2].validation.groups) == {"3", "4", "5"}
-    assert not any(one.problems for one in audit_run(documented / "0"))
+    assert not any(stage.problems for stage in audit_run(documented / "0"))
     page = (documented / "0/report.html").read_text(encoding="utf-8")
     page = re.sub(r"(?s)<style>.*?</style>|<script>.*?</script>", "", page)  # the same for all
     for words in ("word length", "repeat_ratio", "5 letters", "wrong length", "backwards: "):
@@ -71,7 +71,7 @@ def test_documented_environment_learns(documented: Path, monkeypatch: pytest.Mon
         directory = RunDirectory(documented / str(seed))
         first, *_, last = read_stage_results(directory, directory.config())
         gains.append(
-            compare(*([one.valid for one in s.episodes] for s in (first, last))).difference
+            compare(*([episode.valid for episode in s.episodes] for s in (first, last))).difference
         )
     assert min(gains) > 0
     assert sum(gains) / len(gains) > 0.05
@@ -96,7 +96,7 @@ def test_column_addition_learns_beyond_its_interval(tmp_path: Path) -> None:
     assert run_in(ROOT, path, tmp_path / "run") == 0
     directory = RunDirectory(tmp_path / "run")
     results = read_stage_results(directory, load(path))
-    before, *after = ([one.valid for one in stage.episodes] for stage in results)
+    before, *after = ([episode.valid for episode in stage.episodes] for stage in results)
     best = max(after, key=sum)
     low, _ = compare(before, best).interval()
     assert low > 0

@@ -47,7 +47,7 @@ def test_answers_are_counted_by_group_and_slice(environment: UserEnvironmentAdap
         assert tally.count == sum(own.count for own in tally.slices["ones"].values())
     assert list(rates.groups) == ["8", "9"]
     assert rates.total.valid == int(judged.scores.rewards.sum())
-    assert [one.text for one in episodes] == texts
+    assert [episode.text for episode in episodes] == texts
     np.testing.assert_array_equal(judged.scores.parsed, [text != "perhaps" for text in texts])
 
 

@@ -102,8 +102,8 @@ def known(seed: int, masked: bool) -> Known:
     if not masked:
         data.learned[:] = data.learned.any(axis=1, keepdims=True)
     rng = np.random.default_rng(seed)
-    near = [one + rng.normal(0, 0.15, len(one)).astype(np.float32) for one in data.logprobs]
-    far = [one + rng.normal(0, 0.5, len(one)).astype(np.float32) for one in data.logprobs]
+    near = [row + rng.normal(0, 0.15, len(row)).astype(np.float32) for row in data.logprobs]
+    far = [row + rng.normal(0, 0.5, len(row)).astype(np.float32) for row in data.logprobs]
     one = Known(data, near, far, some_copied(seed))
     one.repeat()
     return one
@@ -112,8 +112,10 @@ def known(seed: int, masked: bool) -> Known:
 @pytest.mark.parametrize(
     ("ratio", "kl", "aggregation"),
     [
-        pytest.param(*one, marks=[pytest.mark.slow] if one[:2] == ("sequence", 0.0) else [])
-        for one in COMBINATIONS
+        pytest.param(
+            *combination, marks=[pytest.mark.slow] if combination[:2] == ("sequence", 0.0) else []
+        )
+        for combination in COMBINATIONS
     ],
 )
 def test_loss_and_gradients_match_float64(ratio: str, kl: float, aggregation: str) -> None:

@@ -145,7 +145,8 @@ def test_minibatches_have_equally_many_groups() -> None:
 def laid_out(groups: PackedGroups) -> list[list[list[int]]]:
     """The completions of each row that holds any, in order, by bundle."""
     rows = [
-        [list(dict.fromkeys(row[row >= 0].tolist())) for row in one] for one in groups.completions
+        [list(dict.fromkeys(row[row >= 0].tolist())) for row in completion]
+        for completion in groups.completions
     ]
     return [[row for row in one if row] for one in rows]
 

@@ -70,9 +70,9 @@ QUICK = COMBINATIONS[-1]  # masked, GSPO, with a KL term and a constant length
 )
 def test_loss_and_gradient_agree_with_trl(combination: dict[str, Any]) -> None:
     (known,) = (
-        one
-        for one in json.loads(VALUES.read_text())["combinations"]
-        if combination.items() <= one.items()
+        entry
+        for entry in json.loads(VALUES.read_text())["combinations"]
+        if combination.items() <= entry.items()
     )
     loss, gradients = ours(combination)
     scale = 1.0

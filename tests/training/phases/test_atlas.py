@@ -220,4 +220,4 @@ def test_resumed_run_measures_its_last_atlas(tmp_path, monkeypatch):
             assert measured == [sampler.weights]
     assert directory.report_atlas(last).read().weights == last
     assert "<h2>Learnability</h2>" in (tmp_path / "report.html").read_text()
-    assert not any(one.problems for one in audit_run(tmp_path))
+    assert not any(stage.problems for stage in audit_run(tmp_path))

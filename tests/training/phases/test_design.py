@@ -99,7 +99,9 @@ def test_ledger_counts_resampled_boards(tmp_path: Path) -> None:
 
     before = spent()
     metrics = directory.metrics.read()
-    updates = [one for one in metrics if isinstance(one, UpdateMetrics) and one.stage == 2]
+    updates = [
+        record for record in metrics if isinstance(record, UpdateMetrics) and record.stage == 2
+    ]
     first = metrics.index(updates[0])
     metrics[first] = updates[0].model_copy(update={"resampled_boards": 5, "replaced_boards": 1})
     directory.metrics.write(metrics)

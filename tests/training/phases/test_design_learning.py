@@ -123,7 +123,7 @@ def started(
 ) -> tuple[Any, Any, DesignAtlas]:
     """A run whose engineer is shown `CONTEXT`, its weights, and an atlas that prefers holes."""
     config, folder = tiny(**getattr(request, "param", {})), tmp_path / "initial"
-    designs = [text for one in make_design_examples(config, 200) for text in one]
+    designs = [text for example in make_design_examples(config, 200) for text in example]
     texts = [*designs, CONTEXT, *(whole_text(config, holes) for holes in (0.0, 0.1))]
     make_policy(folder, config.model, texts, max_len=512, seed=0)
     policy, params = load_policy(folder, config)
@@ -154,7 +154,7 @@ def test_learning_raises_the_probability_of_good_designs(started):
     sequences = [[*prompt, *policy.encode_answer(text)] for text in texts[:2]]
 
     def preference(weights: Any) -> float:
-        harder, easier = (one.sum() for one in policy.logprobs(weights, sequences))
+        harder, easier = (logprob.sum() for logprob in policy.logprobs(weights, sequences))
         return float(harder - easier)
 
     before = preference(params)
@@ -169,8 +169,8 @@ def test_learning_raises_the_probability_of_good_designs(started):
     assert {call.temperature for call in sampler.calls} == {config.sampling.temperature}
 
     records = run.directory.stage(1).design_learning.read()
-    assert [one.update for one in records] == [1, 2, 3]
-    assert {(one.designs, one.usable) for one in records} == {(8, 6)}
+    assert [record.update for record in records] == [1, 2, 3]
+    assert {(record.designs, record.usable) for record in records} == {(8, 6)}
     best = score_design(texts[0], view, Guard(), atlas)
     assert records[0].reward_best == pytest.approx(best, rel=1e-5)
     worst = score_design(texts[1], view, Guard(), atlas)
@@ -195,7 +195,7 @@ def test_learn_to_design_rewards_whole_texts(started):
     sequences = [[*prompt, *policy.encode_answer(text)] for text in texts[:2]]
 
     def preference(weights: Any) -> float:
-        harder, easier = (one.sum() for one in policy.logprobs(weights, sequences))
+        harder, easier = (logprob.sum() for logprob in policy.logprobs(weights, sequences))
         return float(harder - easier)
 
     before = preference(params)
@@ -204,9 +204,9 @@ def test_learn_to_design_rewards_whole_texts(started):
     assert preference(state.params) > before + 0.5
     assert {(call.max_tokens, call.form) for call in sampler.calls} == {(60 + 120, None)}
     records = run.directory.stage(1).design_learning.read()
-    assert {(one.usable, one.rehearsed_designs, one.rehearsal_loss) for one in records} == {
-        (6, 0, None)
-    }
+    assert {
+        (record.usable, record.rehearsed_designs, record.rehearsal_loss) for record in records
+    } == {(6, 0, None)}
 
 
 @pytest.mark.slow
@@ -226,7 +226,9 @@ def test_learn_to_design_keeps_weights_if_no_text_is_usable(started):
     for tensor, (_, after) in zip(before, run.policy.tensors(state.params), strict=True):
         np.testing.assert_array_equal(tensor, after)
     records = run.directory.stage(1).design_learning.read()
-    assert {(one.usable, one.reward_best, one.grad_norm) for one in records} == {(0, 0, 0)}
+    assert {(record.usable, record.reward_best, record.grad_norm) for record in records} == {
+        (0, 0, 0)
+    }
 
 
 @pytest.mark.slow
@@ -236,8 +238,8 @@ def test_run_learns_to_design_in_words(tmp_path: Path):
         loop.run(config, tmp_path, stop_after=1)
     stage = RunDirectory(tmp_path).stage(1)
     records = stage.design_learning.read()
-    assert [(one.designs, one.rehearsed_designs) for one in records] == [(8, 0)] * 3
-    assert min(one.tokens for one in records) > 8 * 20  # whole texts
+    assert [(record.designs, record.rehearsed_designs) for record in records] == [(8, 0)] * 3
+    assert min(record.tokens for record in records) > 8 * 20  # whole texts
     (answer,) = stage.answers.read()
     assert answer.reasoning.startswith("Diagnosis: too easy.\n{")
     assert answer.kind in ("accepted", "repaired")
@@ -266,15 +268,15 @@ def test_learning_is_checkpointed_and_charged(tmp_path: Path, monkeypatch: pytes
         loop.run(config, tmp_path)
     # Existing checkpoint numbers are not written again, so each checkpoint needs its own number:
     # the warm start's, each stage's four updates, and then learning to design.
-    assert [one.number for one in saved] == [10, 20, 30, *range(31, 41)]
-    designs = [one.number for one in saved if one.phase == "learn_to_design"]
+    assert [checkpoint.number for checkpoint in saved] == [10, 20, 30, *range(31, 41)]
+    designs = [checkpoint.number for checkpoint in saved if checkpoint.phase == "learn_to_design"]
     assert designs == [35, 40]
     stage = RunDirectory(tmp_path).stage(1)
     records, spent = stage.design_learning.read(), stage.decision.read().spent
     assert len(records) == 3
     assert spent.probe_rollouts == stage.atlas.read().atlas.rollouts > 0
     assert spent.rehearsed_designs == 12 + 4 * 4  # and those of the stage's updates
-    assert spent.engineer_tokens > sum(one.tokens for one in records)
+    assert spent.engineer_tokens > sum(record.tokens for record in records)
 
 
 @pytest.mark.slow

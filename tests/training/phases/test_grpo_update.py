@@ -230,9 +230,9 @@ def test_resample_replaces_boards(
         rows = slice(place * 4, place * 4 + 4)
         rewards = np.asarray(learned.scores.valid[rows]) * 1.0
         np.testing.assert_array_equal(learned.rewards[place] > 0, rewards)
-        texts = {policy.decode(one.token_ids) for one in learned.completions[rows]}
+        texts = {policy.decode(completion.token_ids) for completion in learned.completions[rows]}
         assert sampler._plan_of[tuple(prompt)] in [
-            list(one.token_ids) for one in learned.completions[rows]
+            list(completion.token_ids) for completion in learned.completions[rows]
         ]
         assert len(texts) == 1 + varies[place]
 
@@ -311,7 +311,9 @@ def test_equal_answers_merge(told: type[ToldSampler], boards: InstanceSet, opene
         for row in np.unique(batch.groups.completions)[1:].tolist()
     }
     assert found == {row: {n} for row, n in expected.items()}
-    assert batch.counts.sum() == sum(len(one.token_ids) for one in rollout.completions)
+    assert batch.counts.sum() == sum(
+        len(completion.token_ids) for completion in rollout.completions
+    )
 
 
 def test_update_of_cut_answers_takes_no_step(boards: InstanceSet, opened: Opened) -> None:

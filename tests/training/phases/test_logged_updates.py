@@ -21,8 +21,8 @@ def run(tmp_path: Path) -> Any:
 
 
 def test_logged_updates_reads_the_stage(run: Any):
-    assert [one.update for one in _logged_updates(run, 1, 3)] == [1, 2, 3]
-    assert [one.update for one in _logged_updates(run, 2, 1)] == [1]
+    assert [record.update for record in _logged_updates(run, 1, 3)] == [1, 2, 3]
+    assert [record.update for record in _logged_updates(run, 2, 1)] == [1]
     assert _logged_updates(run, 2, 0) == []
 
 

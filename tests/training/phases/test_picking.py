@@ -58,8 +58,10 @@ def test_sfl_picks_half_solved_boards(validation, tmp_path: Path):
     assert min(picked) >= 1
     assert sum(picked) >= 16
     assert set(times) <= set(names(pool))
-    assert sum(one.count for one in drawn.outcomes) == len(set(times)) == len(drawn.distinct)
-    assert sum(one["missing"] for one in drawn.statistics.values()) == 0
+    assert (
+        sum(outcome.count for outcome in drawn.outcomes) == len(set(times)) == len(drawn.distinct)
+    )
+    assert sum(values["missing"] for values in drawn.statistics.values()) == 0
     again = get_stage_instances(config, directory, 1, initial, validation)
     assert names(again.instances) == names(drawn.instances)
     assert compute_picking_cost(stage).probe_rollouts == 4 * len(pool)
@@ -89,7 +91,7 @@ def test_plr_replays_the_most_learnable_boards(validation, tmp_path: Path):
     pool = set(names(draw_pool(config, config.engineer.picking, 2, validation)))
     assert set(times) <= pool | set(learned)
 
-    directory.metrics.write([one for one in directory.metrics.read() if one.update < 4])
+    directory.metrics.write([record for record in directory.metrics.read() if record.update < 4])
     with pytest.raises(UserError, match="stages up to 1 have 24 boards, not 32"):
         get_stage_instances(config, directory, 2, initial, validation)
 

@@ -22,7 +22,7 @@ def boards():
 
 @pytest.fixture(scope="module")
 def folder(boards, tmp_path_factory) -> Path:
-    designs = [text for one in make_design_examples(load(TINY), 200) for text in one]
+    designs = [text for example in make_design_examples(load(TINY), 200) for text in example]
     return untrained_policy(tmp_path_factory.mktemp("policy"), boards, designs)
 
 
@@ -48,7 +48,9 @@ def test_rehearsed_designs_are_deterministic_rule_edits(run_and_state):
     np.testing.assert_array_equal(batch.input_ids, again.input_ids)
     assert not np.array_equal(batch.input_ids, rehearsal.batch("rehearsal", 2, 4).input_ids)
     assert not np.array_equal(batch.input_ids, rehearsal.batch("rehearsal", 3, 3).input_ids)
-    known = {f"{one.context}{one.answer}" for one in make_design_examples(run.config, 8192)}
+    known = {
+        f"{example.context}{example.answer}" for example in make_design_examples(run.config, 8192)
+    }
     texts = [run.policy.decode(ids[mask].tolist()) for ids, mask in rows(batch)]
     assert len(set(texts)) == 4
     assert {text.replace(" ", "") for text in texts} <= {one.replace(" ", "") for one in known}

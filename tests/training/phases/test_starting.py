@@ -80,7 +80,7 @@ def test_run_from_another_takes_weights_design_history(source: Path, tmp_path: P
     assert view.history[1].valid_after == theirs[2].evidence.valid_rates()
     assert view.history[1].decision == theirs[1].decision.kind
     assert view.designed_from == theirs[2].gate.configuration
-    assert [one.problems for one in audit_run(second.path) if one.problems] == []
+    assert [stage.problems for stage in audit_run(second.path) if stage.problems] == []
     report = second.report.read_text(encoding="utf-8").replace("<wbr>", "")
     assert f"of {tmp_path / 'first'} after stage 2" in report
     assert second.updates()[0].step == 1

@@ -37,8 +37,8 @@ class Both:
         self.calls.append("drop_cache")
 
     def _scores(self, side: str, sequences: Any, off: float) -> list[np.ndarray]:
-        self.scored[side] = [len(one) for one in sequences]
-        return [np.array(one, np.float32) / 1000 - off for one in sequences]
+        self.scored[side] = [len(sequence) for sequence in sequences]
+        return [np.array(sequence, np.float32) / 1000 - off for sequence in sequences]
 
 
 def start(both: Both, max_num_seqs: int = 256) -> None:

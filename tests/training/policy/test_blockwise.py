@@ -84,7 +84,7 @@ def test_bfloat16_is_as_accurate_as_the_plain_form(name: str, monkeypatch):
                 for one, other in zip(found, exact, strict=True)
             ]
         )
-        assert all(one.dtype == jnp.bfloat16 for one in found)
+        assert all(array.dtype == jnp.bfloat16 for array in found)
     assert all(0 < ours < 1.5 * plain for ours, plain in zip(*errors, strict=True))
 
 

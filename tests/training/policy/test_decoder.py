@@ -97,7 +97,11 @@ _LATER = ("qwen2_untied", "mistral")
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(one, marks=pytest.mark.slow if one in _LATER else ()) for one in FAMILIES]
+    "name",
+    [
+        pytest.param(family, marks=pytest.mark.slow if family in _LATER else ())
+        for family in FAMILIES
+    ],
 )
 def test_logits_match_transformers_for_any_padding(name, tmp_path):
     model = random_model(FAMILIES[name])

@@ -76,7 +76,7 @@ def test_sharded_folder_equals_the_single_file(tmp_path):
     index = json.loads((tmp_path / "b" / "model.safetensors.index.json").read_text())
     files = {path.name: load_file(path) for path in (tmp_path / "b").glob("*.safetensors")}
     assert index["weight_map"] == {name: file for file, found in files.items() for name in found}
-    sizes = [sum(one.nbytes for one in tensors.values()) for tensors in files.values()]
+    sizes = [sum(tensor.nbytes for tensor in tensors.values()) for tensors in files.values()]
     assert len(sizes) > 2
     assert max(sizes) <= 6000
     assert index["metadata"]["total_size"] == sum(sizes)

@@ -49,7 +49,7 @@ def test_reward_function_receives_text_board_and_score(boards: InstanceSet, text
     np.testing.assert_allclose(paid.scores.rewards, [4.25, 3.6, 3 + 2 / 64, 3])
     np.testing.assert_array_equal(paid.scores.valid, plain.scores.valid)
     episodes = get_environment(load(TINY, [setting])).episodes(boards, texts, paid)
-    assert [one.reward for one in episodes] == [4.25, 3.6, 3.03125, 3.0]
+    assert [episode.reward for episode in episodes] == [4.25, 3.6, 3.03125, 3.0]
 
 
 @pytest.mark.parametrize("name", ["no_reward", "endless_reward"])

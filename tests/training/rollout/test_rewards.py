@@ -27,7 +27,7 @@ def test_rewards_order_optimal_valid_parsed_and_unparsable():
     paid = reward(verdict.outcomes, RewardValues())
     np.testing.assert_allclose(paid, [1.0, 0.6, 0.0, 0.0])
     scores = [score(text, next(iter(boards.take([row]))), max_steps=32) for text in texts]
-    np.testing.assert_array_equal(paid, np.float32([one.reward for one in scores]))
+    np.testing.assert_array_equal(paid, np.float32([result.reward for result in scores]))
 
 
 def test_plans_are_limited_by_max_steps():

@@ -96,7 +96,7 @@ def test_changed_run_is_reported_or_unaffected(
         for path in half_finished.rglob("*")
         if path.is_file() and path.stat().st_size
     )
-    read = [name for name in names if not any(one in name for one in UNREAD)]
+    read = [name for name in names if not any(part in name for part in UNREAD)]
     rng, silent = random.Random(49), dict[str, bytes | None]()  # None: deleted
     for number in range(ATTACKS):
         attack = (flip, truncate, delete, swap, drop_line)[number % 5]
@@ -125,7 +125,7 @@ def test_changed_run_is_reported_or_unaffected(
 def test_audit_names_changed_weights(attack, half_finished: Path, tmp_path: Path) -> None:
     run = shutil.copytree(half_finished, tmp_path / "run")
     attack(run / "stages/0/policy/model.safetensors", run, random.Random(1))
-    problems = [one.problems for one in audit_run(run, deep=False) if one.stage == 0]
+    problems = [stage.problems for stage in audit_run(run, deep=False) if stage.stage == 0]
     assert "policy/model.safetensors" in problems[0][0]
     if attack is delete:
         with without_vllm(), pytest.raises(UserError, match=r"model\.safetensors"):

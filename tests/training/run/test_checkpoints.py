@@ -182,11 +182,11 @@ def test_damaged_checkpoints_are_all_named_and_kept(copy: Path) -> None:
         flip_bit(copy / step / "progress/metadata", 3)
     with pytest.raises(UserError, match=r"no checkpoint is intact: .*/2/progress.*/1/progress"):
         Checkpoints(copy)
-    assert {"1", "2"} <= {one.name for one in copy.iterdir()}
+    assert {"1", "2"} <= {path.name for path in copy.iterdir()}
 
 
 def test_two_checkpoints_are_kept(tmp_path: Path) -> None:
-    assert {one.name for one in fill(tmp_path / "all", 1, 2, 3, 4).iterdir()} == {"3", "4"}
+    assert {path.name for path in fill(tmp_path / "all", 1, 2, 3, 4).iterdir()} == {"3", "4"}
 
 
 def test_state_may_be_donated_while_it_is_saved(tmp_path: Path) -> None:
@@ -211,7 +211,7 @@ def test_killed_save_is_whole_or_absent(moment: str, newest: int, tmp_path: Path
     killed = subprocess.run(command, cwd=ROOT, timeout=100, check=False)
     assert killed.returncode == -signal.SIGKILL
     assert_restores(tmp_path, newest)
-    assert {one.name for one in tmp_path.iterdir()} == {"1", "2"} - (
+    assert {path.name for path in tmp_path.iterdir()} == {"1", "2"} - (
         {"2"} if newest == 1 else set()
     )
 
@@ -230,4 +230,4 @@ def test_background_save_error_keeps_older_checkpoints(
             checkpoints.close()
     assert "Traceback" not in capfd.readouterr().err
     assert_restores(copy, 2)
-    assert {"1", "2"} == {one.name for one in copy.iterdir()}
+    assert {"1", "2"} == {path.name for path in copy.iterdir()}

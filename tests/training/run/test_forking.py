@@ -47,7 +47,7 @@ def test_forked_run_equals_an_independent_run(first_round: Path, tmp_path: Path)
         assert one.read_bytes() == other.read_bytes(), name
     decision = RunDirectory(tmp_path / "forked").stage(1).decision.read()
     assert decision.engineer == "random"
-    assert not any(one.problems for one in audit_run(tmp_path / "forked"))
+    assert not any(stage.problems for stage in audit_run(tmp_path / "forked"))
 
 
 def test_different_starts_share_no_first_round(first_round: Path, tmp_path: Path):

@@ -100,7 +100,7 @@ def test_find_problems_reads_validation_answers():
     [before] = find_problems(CONFIG, answers={0: unread})
     assert str(before).startswith("stage 0: 0 of 50 validation answers are readable. Read a few")
     both = find_problems(CONFIG, updates(20, parsed_rate=0.0), {1: unread})
-    assert [one.cause for one in both] == ["unreadable"]
+    assert [warning.cause for warning in both] == ["unreadable"]
     cut = [*answers(20, truncated=True), *answers(30)]
     [finding] = find_problems(CONFIG, answers={2: cut})
     assert (finding.cause, finding.fact[:8]) == ("cut_off", "20 of 50")
@@ -128,7 +128,7 @@ def test_summarize_gives_one_line_per_cause():
 def test_tell_prints_each_stage_and_cause_once(capsys: pytest.CaptureFixture[str]):
     seen: list[UpdateMetrics] = []
     told = find_problems(CONFIG, seen)
-    for one in updates(20, parsed_rate=0.0):
-        seen.append(one)
+    for update in updates(20, parsed_rate=0.0):
+        seen.append(update)
         told = print_findings(find_problems(CONFIG, seen), told)
     assert capsys.readouterr().out.count("\n") == 1

@@ -50,14 +50,14 @@ def _sample(sampler: JaxSampler, prompts: Any = PROMPTS, **changes: Any) -> list
 
 
 def _tokens(groups: list) -> list:
-    return [[one.token_ids for one in group] for group in groups]
+    return [[completion.token_ids for completion in group] for group in groups]
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
 def test_logprobs_are_exact(temperature: float, sampler: JaxSampler, policy: tuple[Policy, Any]):
     made, params = policy
     for prompt, group in zip(PROMPTS, _sample(sampler, temperature=temperature), strict=True):
-        answers = [one.token_ids for one in group]
+        answers = [completion.token_ids for completion in group]
         rows = pad_sequences([prompt] * len(group), answers, bucket=32, pad_id=0)
         scores = grpo.logprobs(params, rows, graphdef=made.graphdef, temperature=temperature)
         for row, one in zip(np.asarray(scores), group, strict=True):
@@ -68,7 +68,7 @@ def test_logprobs_are_exact(temperature: float, sampler: JaxSampler, policy: tup
 def test_sampled_tokens_follow_their_probabilities(sampler: JaxSampler, policy: tuple[Policy, Any]):
     made, params = policy
     (group,) = _sample(sampler, PROMPTS[:1], n=2048, max_tokens=1)
-    drawn = np.bincount([one.token_ids[0] for one in group], minlength=600)
+    drawn = np.bincount([completion.token_ids[0] for completion in group], minlength=600)
     candidates = np.arange(len(made.tokenizer))
     rows = pad_sequences(
         [PROMPTS[0]] * len(candidates), candidates[:, None].tolist(), bucket=32, pad_id=0
@@ -105,22 +105,22 @@ def test_sample_draws_within_top_k_and_top_p(sampler: JaxSampler, policy: tuple[
     ]
     for changes, count in questions:
         (group,) = _sample(sampler, PROMPTS[:1], n=2048, max_tokens=1, **changes)
-        assert {one.token_ids[0] for one in group} == set(order[:count].tolist())
-        for one in group[:8]:
-            expected = np.log(probabilities[one.token_ids[0]] / shares[count - 1])
-            np.testing.assert_allclose(one.logprobs[0], expected, atol=1e-3)
+        assert {completion.token_ids[0] for completion in group} == set(order[:count].tolist())
+        for completion in group[:8]:
+            expected = np.log(probabilities[completion.token_ids[0]] / shares[count - 1])
+            np.testing.assert_allclose(completion.logprobs[0], expected, atol=1e-3)
 
 
 def test_answer_ends_at_stop_token_or_limit(sampler: JaxSampler):
     seen = set()
     for group in _sample(sampler, n=64, stop_token_ids=[2, *range(300, 400)], max_tokens=6):
-        for one in group:
-            stops = [token == 2 or 300 <= token < 400 for token in one.token_ids]
+        for completion in group:
+            stops = [token == 2 or 300 <= token < 400 for token in completion.token_ids]
             assert not any(stops[:-1])
-            assert one.truncated == (not stops[-1])
-            assert len(one.token_ids) == 6 or not one.truncated
-            assert len(one.logprobs) == len(one.token_ids)
-            seen.add((len(one.token_ids), one.truncated))
+            assert completion.truncated == (not stops[-1])
+            assert len(completion.token_ids) == 6 or not completion.truncated
+            assert len(completion.logprobs) == len(completion.token_ids)
+            seen.add((len(completion.token_ids), completion.truncated))
     assert len(seen) > 4
 
 
@@ -128,7 +128,7 @@ def test_answer_is_independent_of_its_batch(sampler: JaxSampler, policy: tuple[P
     first = _tokens(_sample(sampler))
     assert first == _tokens(_sample(sampler))
     assert first != _tokens(_sample(sampler, seed=6))
-    assert len({one for group in first for one in group}) == 16
+    assert len({completion for group in first for completion in group}) == 16
     wide = JaxSampler(*policy, Sampling(engine="jax", max_model_len=128, max_num_seqs=64))
     assert first == _tokens(_sample(wide))
     assert first[:3] == _tokens(_sample(wide, PROMPTS[:3]))
@@ -167,15 +167,15 @@ def test_constrained_answers_match_their_pattern(sampler: JaxSampler, policy: tu
     made, _ = policy
     texts = set()
     for group in _sample(sampler, form=PATTERN, max_tokens=40):
-        for one in group:
-            text = made.decode(one.token_ids)
-            assert not one.truncated
+        for completion in group:
+            text = made.decode(completion.token_ids)
+            assert not completion.truncated
             assert re.fullmatch(PATTERN, text)
             texts.add(text)
     assert len(texts) > 8
     for group in _sample(sampler, PROMPTS[:1], form=SCHEMA, max_tokens=60):
-        for one in group:
-            jsonschema.validate(json.loads(made.decode(one.token_ids)), SCHEMA)
+        for completion in group:
+            jsonschema.validate(json.loads(made.decode(completion.token_ids)), SCHEMA)
 
 
 def test_prompt_without_room_is_rejected(sampler: JaxSampler):

@@ -78,7 +78,7 @@ class StandIn:
         """Whether any of them still runs after a moment, which the system may take."""
         status = [Path(f"/proc/{pid}/stat") for pid in self.pids]
         for _ in range(50):
-            if not any(one.exists() and one.read_text().split()[2] != "Z" for one in status):
+            if not any(file.exists() and file.read_text().split()[2] != "Z" for file in status):
                 return False
             time.sleep(0.1)
         return True

@@ -73,7 +73,7 @@ def synced(server: ServerSampler, policy: tuple[Policy, Any]) -> ServerSampler:
 
 
 def tokens(groups: list[list[Completion]]) -> list[list[tuple[int, ...]]]:
-    return [[one.token_ids for one in group] for group in groups]
+    return [[completion.token_ids for completion in group] for group in groups]
 
 
 @pytest.mark.parametrize("changes", [{"n": 1, "temperature": 0.0}, {}, {"top_p": 0.5, "top_k": 9}])
@@ -100,7 +100,7 @@ def test_constrained_answers_match_their_pattern(
     synced: ServerSampler, policy: tuple[Policy, Any]
 ) -> None:
     groups = synced.sample(replace(REQUEST, form="(UP|DOWN)"))
-    texts = {policy[0].decode(one.token_ids) for group in groups for one in group}
+    texts = {policy[0].decode(completion.token_ids) for group in groups for completion in group}
     assert texts == {"UP", "DOWN"}
 
 

@@ -110,10 +110,10 @@ def test_model_families_give_equal_answers(
 @pytest.mark.slow
 def test_answers_depend_on_the_seed(sampler: VllmSampler):
     first, again, other = _sample(sampler), _sample(sampler), _sample(sampler, seed=6)
-    tokens = [[one.token_ids for one in group] for group in first]
-    assert tokens == [[one.token_ids for one in group] for group in again]
-    assert tokens != [[one.token_ids for one in group] for group in other]
-    assert len({one.token_ids for group in first for one in group}) > 6
+    tokens = [[completion.token_ids for completion in group] for group in first]
+    assert tokens == [[completion.token_ids for completion in group] for group in again]
+    assert tokens != [[completion.token_ids for completion in group] for group in other]
+    assert len({completion.token_ids for group in first for completion in group}) > 6
 
 
 @pytest.mark.slow
@@ -172,7 +172,9 @@ def test_constrained_answers_match_their_pattern(
     form: Any, limit: int, synced: VllmSampler, policy: tuple[Policy, Any]
 ):
     groups = _sample(synced, max_tokens=limit, form=form)
-    whole = [one.token_ids for group in groups for one in group if not one.truncated]
+    whole = [
+        completion.token_ids for group in groups for completion in group if not completion.truncated
+    ]
     answers = {policy[0].decode(token_ids) for token_ids in whole}
     assert len(answers) >= 6
     for answer in answers:

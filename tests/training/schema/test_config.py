@@ -223,7 +223,7 @@ def test_run_without_vllm_starts_nothing(monkeypatch, capsys, tmp_path):
     ],
 )
 def test_vllm_engines_divide_the_memory(overrides: list[str], share: float):
-    overrides = [part for one in overrides for part in one.split("; ")]
+    overrides = [part for override in overrides for part in override.split("; ")]
     config = load(SCRATCH, ["sampling.gpu_memory_utilization=0.4", *overrides])
     assert config.engine_sampling.gpu_memory_utilization == pytest.approx(share)
     whole = config.engine_sampling.model_copy(update={"gpu_memory_utilization": 0.4})
@@ -288,7 +288,7 @@ def test_smoke_config_scales_down_the_paper():
         load(ROOT / f"configs/{name}.yaml").model_dump(mode="json")
         for name in ("paper", "paper_smoke")
     ]
-    differing = {one.partition(" ")[0] for one in differing_keys(*trees)}
+    differing = {key.partition(" ")[0] for key in differing_keys(*trees)}
     assert differing == {
         *("name", "model.pretrained", "model.mesh.fsdp", "prompt.max_tokens"),
         *("sampling.data_parallel_size", "sampling.gpu_memory_utilization", "stages.instances"),
@@ -314,7 +314,7 @@ def test_random_initial_configuration_is_seeded_and_in_bounds(tmp_path: Path):
         drawn.append(config.environment.initial)
         assert config.environment.bounds.violation(drawn[-1]) is None
         assert config.environment.bounds.grid_violation(drawn[-1]) is None
-    assert len({one.model_dump_json() for one in drawn}) == 8
+    assert len({configuration.model_dump_json() for configuration in drawn}) == 8
     assert load(SCRATCH, ["environment.initial=random"]).environment.initial == drawn[0]
 
 

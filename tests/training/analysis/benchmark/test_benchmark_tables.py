@@ -55,12 +55,12 @@ def test_answers_are_scored_on_their_own_board():
     judged = judge(CONFIG, boards, answers)
     assert [
         (
-            one.board.sample_id,
-            one.episode.valid,
-            *one.episode.scores.values(),
-            one.episode.lake and one.episode.lake.arrived,
+            verdict.board.sample_id,
+            verdict.episode.valid,
+            *verdict.episode.scores.values(),
+            verdict.episode.lake and verdict.episode.lake.arrived,
         )
-        for one in judged
+        for verdict in judged
     ] == [
         ("three", True, True, True, 1.0),
         ("two", True, True, True, 1.0),
@@ -69,7 +69,10 @@ def test_answers_are_scored_on_their_own_board():
         ("wrong", False, False, False, 0.0),
         ("half", False, False, False, 0.5),
     ]
-    assert [one.episode.failure for one in judged] == [None] * 4 + ["off_board", "goal_not_reached"]
+    assert [verdict.episode.failure for verdict in judged] == [None] * 4 + [
+        "off_board",
+        "goal_not_reached",
+    ]
     results = results_json("m", boards, judged, ())
     assert (results["boards"], results["answered"], results["without_known_optimum"]) == (7, 6, 1)
     assert [(row["num_agents"], row["isr"]) for row in results["aggregates"]] == [(2, 0.7), (3, 1)]
@@ -93,7 +96,7 @@ def test_print_rates_shows_published_numbers(
 ):
     monkeypatch.setattr(evaluate, "COMPARED_MODELS", ("Kimi-K2.5", "Qwen3-4B (base)"))
     boards = read_folder(of_five).boards
-    answers = {one.key: answer("?") for one in boards}
+    answers = {board.key: answer("?") for board in boards}
     published = comparable_results(boards)
     judged = judge(CONFIG, boards, answers)
     print_rates(judged, published)
@@ -135,8 +138,8 @@ def test_published_rows_without_optimum_are_solved(tmp_path: Path):
     (tmp_path / "benchmark_wr0.25/rows.jsonl").write_text(PUBLISHED_ROWS.read_text())
     folder = read_folder(tmp_path)
     assert len(folder.boards) == 4
-    assert {one.config for one in folder.boards} == {"benchmark_wr0.25"}
-    for one in folder.boards:
-        cost, makespan = least_sum_of_costs(list(one.grid)), least_makespan(list(one.grid))
+    assert {board.config for board in folder.boards} == {"benchmark_wr0.25"}
+    for board in folder.boards:
+        cost, makespan = least_sum_of_costs(list(board.grid)), least_makespan(list(board.grid))
         assert cost is not None
-        assert one.optimum == (cost[0], makespan)
+        assert board.optimum == (cost[0], makespan)

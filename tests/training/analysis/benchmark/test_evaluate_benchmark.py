@@ -73,7 +73,7 @@ def whole(folder: Path, server: ModelServer, tmp_path_factory: pytest.TempPathFa
 def answers_of(output: Path) -> dict[tuple[str, str], dict[str, Any]]:
     lines = (output / "answers.jsonl").read_bytes().decode().splitlines()
     answers = [json.loads(line) for line in lines]
-    found = {(one["config"], one["sample_id"]): one for one in answers}
+    found = {(answer["config"], answer["sample_id"]): answer for answer in answers}
     assert len(found) == len(answers)
     return found
 
@@ -161,7 +161,7 @@ def test_policy_samples_differ_after_the_first(folder: Path, tmp_path: Path):
     texts: dict[str, set[str]] = {}
     for one in lines:
         texts.setdefault(one["sample_id"] + one["config"], set()).add(one["text"])
-    assert sum(len(one) > 1 for one in texts.values()) >= 3
+    assert sum(len(text) > 1 for text in texts.values()) >= 3
     results = json.loads((output / "results.json").read_text())
     assert (results["boards"], results["answered"]) == (2 * EACH, 8 * EACH)
     rates = [share for share, _, _ in results["total"]["pass_at"].values()]

@@ -47,7 +47,7 @@ def test_vllm_server_equals_the_model_in_process(tmp_path: Path):
 
     def texts(output: Path) -> dict[tuple[str, str], str]:
         answers = map(json.loads, lines_of(output))
-        return {(one["config"], one["sample_id"]): one["text"] for one in answers}
+        return {(answer["config"], answer["sample_id"]): answer["text"] for answer in answers}
 
     expected, found = texts(local), texts(served)
     assert set(found) == set(expected)

@@ -62,16 +62,16 @@ def test_evaluate_counts_samples_of_a_reasoning_model(
     assert evaluate(boards, output, server, 1) == 0
     assert evaluate(boards, output, server, 8) == 0
     assert len({body["seed"] for body in server.bodies}) == len(server.bodies) == 8
-    lines = [json.loads(one) for one in (output / "answers.jsonl").read_text().splitlines()]
-    assert [one["sample"] for one in lines] == list(range(8))
-    assert [bool(one["reasoning"]) for one in lines] == [
+    lines = [json.loads(line) for line in (output / "answers.jsonl").read_text().splitlines()]
+    assert [line["sample"] for line in lines] == list(range(8))
+    assert [bool(line["reasoning"]) for line in lines] == [
         True,
         *[False] * 2,
         *[True] * 2,
         *[False] * 3,
     ]
     assert lines[0]["reasoning"] == THOUGHT
-    assert [one["truncated"] for one in lines] == [False] * 3 + [True] * 2 + [False] * 3
+    assert [line["truncated"] for line in lines] == [False] * 3 + [True] * 2 + [False] * 3
     total = json.loads((output / "results.json").read_text())["total"]
     assert (total["count"], total["valid"], total["truncated"]) == (8, 3, 2)
     assert total["failures"]["parse_error"] == 5
