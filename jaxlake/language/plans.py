@@ -70,7 +70,7 @@ _POSITION = re.compile(
     re.IGNORECASE,
 )
 _PARENTHESES = re.compile(r"\(([^()]*)\)")
-_STEP_NOUNS = frozenset("step steps move moves action actions".split())  # noqa: SIM905
+_STEP_NOUNS = frozenset({"step", "steps", "move", "moves", "action", "actions"})
 _REPETITION = re.compile(
     r"\s*(?:[x\u00d7*]\s?[0-9]+|[0-9]+\s?(?:[x\u00d7]|times|steps?|moves?|actions?)?|twice|thrice|again|until|or|\u2026)\s*",
     re.IGNORECASE,

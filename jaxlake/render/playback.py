@@ -23,7 +23,7 @@ Cell = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class Board:
+class UnpaddedBoard:
     """A board without padding, with K agents."""
 
     holes: NDArray[np.bool_]  # (n, n)
@@ -42,7 +42,7 @@ class Fault:
     cells: tuple[Cell, ...]  # last cell of each agent in the groups; before the step if off board
 
     @property
-    def in_a_step(self) -> bool:
+    def is_during_step(self) -> bool:
         """Whether the failure happens during a step, not before the first or after the last."""
         return self.kind not in ("parse_error", "goal_not_reached") and self.time is not None
 
@@ -51,13 +51,13 @@ class Fault:
 class Playback:
     """A board and the T displayed steps of a plan, if any."""
 
-    board: Board
+    board: UnpaddedBoard
     actions: NDArray[np.int64] | None  # (T, K), up to the failing step
     states: NDArray[np.int64]  # (T + 1, K, 2), positions, possibly off the board
     fault: Fault | None  # None for a plan without failure
 
 
-def make_board(instance: Instance) -> Board:
+def make_board(instance: Instance) -> UnpaddedBoard:
     """Return the board of an instance; raise `ValueError` unless 1 to 5 agents come first."""
     check_instance(instance)
     mask = np.asarray(instance.agent_mask)
@@ -70,7 +70,7 @@ def make_board(instance: Instance) -> Board:
             f"{mask.astype(int).tolist()}"
         )
     size = int(instance.size)
-    return Board(
+    return UnpaddedBoard(
         np.asarray(instance.holes)[:size, :size].astype(bool),
         np.asarray(instance.starts)[:agents].astype(np.int64),
         np.asarray(instance.goals)[:agents].astype(np.int64),
@@ -95,7 +95,7 @@ def make_action_array(plan: Sequence[Sequence[str | int]], agents: int) -> NDArr
 
 
 def play(
-    board: Board,
+    board: UnpaddedBoard,
     actions: ArrayLike | None,
     *,
     failure: str | None = None,
@@ -139,7 +139,7 @@ def make_caption(playback: Playback) -> str | None:
     fault = playback.fault
     if fault is not None:
         failure = fault.kind.replace("_", " ")
-        return f"{failure} · step {fault.time}" if fault.in_a_step else failure
+        return f"{failure} · step {fault.time}" if fault.is_during_step else failure
     if playback.actions is None:
         return None
     steps = len(playback.actions)
@@ -162,7 +162,7 @@ def describe_fault_location(playback: Playback) -> str | None:
 
 def _find_groups(
     kind: str,
-    board: Board,
+    board: UnpaddedBoard,
     states: NDArray[np.int64],
     actions: NDArray[np.int64],
     lowest_agent: int,

@@ -10,7 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jaxlake.render import palette
-from jaxlake.render.playback import Board, Cell, Playback, describe_fault_location, make_caption
+from jaxlake.render.playback import (
+    Cell,
+    Playback,
+    UnpaddedBoard,
+    describe_fault_location,
+    make_caption,
+)
 
 Point = tuple[float, float]
 
@@ -196,7 +202,7 @@ def _make_motion(playback: Playback) -> _Motion | None:
     fraction = _CONTACT_FRACTIONS.get(fault.kind, 1.0)
     for group in fault.groups:
         members = list(group)
-        if fault.in_a_step:
+        if fault.is_during_step:
             start, end = frames[-2, members], frames[-1, members]
             frames[-1, members] = start + fraction * (end - start)
         marks.append(_mark_position(frames[-1, members]))
@@ -259,7 +265,7 @@ def _draw_captions(playback: Playback, layout: _Layout) -> str:
     return "".join(elements)
 
 
-def _draw_board(board: Board, layout: _Layout) -> str:
+def _draw_board(board: UnpaddedBoard, layout: _Layout) -> str:
     size, cell = len(board.holes), layout.cell
     rim, gap, inset = 0.12 * cell, 0.035 * cell, 0.17 * cell
     ground_side, side = size * cell + 2 * rim, cell - 2 * gap
@@ -286,7 +292,7 @@ def _draw_board(board: Board, layout: _Layout) -> str:
     return _group(parts)
 
 
-def _draw_goals_and_starts(board: Board, layout: _Layout) -> str:
+def _draw_goals_and_starts(board: UnpaddedBoard, layout: _Layout) -> str:
     cell = layout.cell
     half = 0.385 * cell
     goals = board.goals.tolist()

@@ -10,9 +10,9 @@ from jaxlake.board.dynamics import Action
 from jaxlake.board.grids import GOAL_SYMBOLS, START_SYMBOLS, format_rows
 from jaxlake.board.instance import Instance
 from jaxlake.render.playback import (
-    Board,
     Cell,
     Playback,
+    UnpaddedBoard,
     describe_fault_location,
     make_board,
     make_caption,
@@ -54,7 +54,7 @@ def episode_text(playback: Playback) -> str:
     frames = []
     for t, positions in enumerate(playback.states):
         fault_cells: tuple[Cell, ...] = ()
-        if fault is not None and fault.in_a_step and t == len(actions) > 0:
+        if fault is not None and fault.is_during_step and t == len(actions) > 0:
             fault_cells, positions = fault.cells, playback.states[t - 1]
         heading = [f"t = {t}", _format_moves(actions[t - 1]) if t else ""]
         cells = [(int(r), int(c)) for r, c in positions]
@@ -70,7 +70,7 @@ def episode_text(playback: Playback) -> str:
 
 
 def _board_lines(
-    board: Board, positions: Sequence[Cell], fault_cells: Sequence[Cell] = ()
+    board: UnpaddedBoard, positions: Sequence[Cell], fault_cells: Sequence[Cell] = ()
 ) -> list[str]:
     goals = zip(GOAL_SYMBOLS, board.goals.tolist(), strict=False)
     starts = zip(START_SYMBOLS, positions, strict=False)

@@ -25,7 +25,7 @@ Make, check, show and convert sets of boards on disk.
 exit status: 0 done, 1 boards are missing or differ, 2 invalid input or configuration
 """
 
-_MAKE = """\
+_MAKE_HELP = """\
 Make distinct, solved boards: a folder with a manifest and a file per part.
 
 Options with several values define a mixture of cells with equal numbers of boards, as in
@@ -36,7 +36,7 @@ them the same arguments and --worker I/W, with I from 0 to W - 1. They may run a
 exit status: 0 all boards were made, 1 some are missing, 2 invalid input or configuration
 """
 
-_BENCHMARK = """\
+_BENCHMARK_HELP = """\
 Make a benchmark with the structure of the paper's (3,150 boards of 3 to 5 agents), and compare its
 hashes with the published ones. The files in DIR are benchmark_wr0.25.jsonl, benchmark_wr0.5.jsonl
 and benchmark_wr0.75.jsonl.
@@ -44,13 +44,13 @@ and benchmark_wr0.75.jsonl.
 exit status: 0 the hashes agree, 1 they differ, 2 invalid input or configuration
 """
 
-_INFO = """\
+_INFO_HELP = """\
 Show the request of a set and its progress.
 
 exit status: 0 shown, 2 not a set, or --verify found damaged parts
 """
 
-_CONVERT = """\
+_CONVERT_HELP = """\
 Convert boards between formats.
 
 SOURCE  one of: a set; a MovingAI .scen file, with --map and --agents; FILE.jsonl with the lines
@@ -69,17 +69,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     describe(parser, None, _HELP)
     actions = add_actions(parser)
-    _add_make(add_action(actions, "make", _make, "make a large set", _MAKE))
+    _add_make(add_action(actions, "make", _make, "make a large set", _MAKE_HELP))
     benchmark = add_action(
-        actions, "benchmark", _benchmark, "make or check the benchmark", _BENCHMARK
+        actions, "benchmark", _benchmark, "make or check the benchmark", _BENCHMARK_HELP
     )
     benchmark.add_argument("directory", metavar="DIR", type=local_path, help="folder of the files")
     help_text = "only check the files in DIR"
     benchmark.add_argument("--check", action="store_true", help=help_text)
-    info = add_action(actions, "info", _info, "show a set", _INFO)
+    info = add_action(actions, "info", _info, "show a set", _INFO_HELP)
     info.add_argument("directory", metavar="DIR", type=any_path, help="a set")
     info.add_argument("--verify", action="store_true", help="read every part")
-    convert = add_action(actions, "convert", _convert, "convert boards between formats", _CONVERT)
+    convert = add_action(
+        actions, "convert", _convert, "convert boards between formats", _CONVERT_HELP
+    )
     help_text = "a set, a .scen file, boards or published rows"
     convert.add_argument("source", metavar="SOURCE", type=any_path, help=help_text)
     help_text = "FILE.jsonl, or a folder"
@@ -223,6 +225,6 @@ def _convert(args: argparse.Namespace) -> int:
         count, skipped = write_boards(args)
     print(f"{args.target}: {count:,} boards")
     if skipped:
-        number_skipped = f"{len(skipped):,} of {count + len(skipped):,} boards"
-        print(f"jaxlake: skipped {number_skipped}, such as {skipped[0]}", file=sys.stderr)
+        num_skipped = f"{len(skipped):,} of {count + len(skipped):,} boards"
+        print(f"jaxlake: skipped {num_skipped}, such as {skipped[0]}", file=sys.stderr)
     return 1 if skipped else 0

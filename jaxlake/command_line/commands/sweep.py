@@ -33,7 +33,7 @@ Run policies on boards of very many configurations, and plot the results.
 exit status: 0 done, 2 invalid input or configuration
 """
 
-_RUN = """\
+_RUN_HELP = """\
 Run a sweep on all devices and write its results to a folder.
 
 SPEC is a YAML file:
@@ -58,7 +58,7 @@ they need not run at the same time.
 exit status: 0 all chunks of the part are written, 2 invalid input or configuration
 """
 
-_PLOT = """\
+_PLOT_HELP = """\
 Draw heat maps of a sweep over two knobs, with a panel for each policy, size and number of agents.
 
 RESULTS is the folder of a sweep, which may be unfinished. By default the maps show the share of
@@ -67,7 +67,7 @@ valid plans over the first two knobs that vary. Configurations without boards ar
 exit status: 0 drawn, 2 invalid input
 """
 
-_PICTURES = (".pdf", ".png", ".svg")
+_PICTURE_SUFFIXES = (".pdf", ".png", ".svg")
 _SECONDS_BETWEEN_LINES = 30.0
 
 
@@ -76,7 +76,7 @@ def add_arguments(parser: CommandParser) -> None:
     describe(parser, None, _HELP)
     parser.default_action = "run"
     actions = add_actions(parser)
-    run = add_action(actions, "run", _run, "run a sweep; the default action", _RUN)
+    run = add_action(actions, "run", _run, "run a sweep; the default action", _RUN_HELP)
     run.add_argument("spec", metavar="SPEC", type=local_path, help="a YAML file")
     help_text = "a new folder, or to resume in"
     run.add_argument("--out", metavar="DIR", type=any_path, help=help_text)
@@ -88,7 +88,7 @@ def add_arguments(parser: CommandParser) -> None:
     )
     help_text = "write nothing: run one chunk, and print size, memory and expected time"
     run.add_argument("--dry-run", action="store_true", help=help_text)
-    plot = add_action(actions, "plot", _plot, "draw heat maps of the results", _PLOT)
+    plot = add_action(actions, "plot", _plot, "draw heat maps of the results", _PLOT_HELP)
     plot.add_argument("results", metavar="RESULTS", type=any_path, help="the folder of a sweep")
     help_text = "where to draw: .png, .svg or .pdf (default: the name of RESULTS with .png)"
     plot.add_argument("--out", metavar="FILE", type=local_path, help=help_text)
@@ -121,8 +121,8 @@ def _run(args: argparse.Namespace) -> int:
 
 def _plot(args: argparse.Namespace) -> int:
     out = args.out or Path(f"{args.results.name or 'sweep'}.png")
-    if out.suffix not in _PICTURES:
-        raise UserError(f"--out must end in {', '.join(_PICTURES)}, got {out}")
+    if out.suffix not in _PICTURE_SUFFIXES:
+        raise UserError(f"--out must end in {', '.join(_PICTURE_SUFFIXES)}, got {out}")
     require_writable(out)
     from jaxlake.files import open_atomic
     from jaxlake.sweeps import plot, read
