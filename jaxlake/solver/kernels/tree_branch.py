@@ -51,7 +51,7 @@ def memory_rows(horizon: int, agents: int, board: Geometry, helpers: int) -> Mem
         constraints=(CONSTRAINTS_PER_LEVEL * MAX_DEPTH,),
         list_heads=(T + 1,),
         layers=(2, times, W),
-        open_masks=(1,) if helpers == 1 else (2, times, 1 + len(MOVES), W),
+        forbidden=(1,) if helpers == 1 else (2, times, 1 + len(MOVES), W),
     )
 
 

@@ -52,7 +52,7 @@ class Memory(NamedTuple):
     constraints: Any  # (3 * L,), packed `Constraint`s of the branch
     list_heads: Any  # (T + 1,), number of the first constraint at a time, from 1; 0 if none
     layers: Any  # words (2, T + 1, W), reachable cells: all, and those without conflicts
-    open_masks: Any  # words (2, T + 1, 5, W), open cells and moves, for `SharedPathPlanner`
+    forbidden: Any  # words (2, T + 1, 5, W), forbidden cells and moves, for `SharedPathPlanner`
 
 
 class ReplanRequest(NamedTuple):

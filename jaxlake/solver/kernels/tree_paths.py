@@ -1,6 +1,7 @@
 """Paths of a program's lanes: replan an agent, trace its path back, and find conflicts."""
 
 from collections.abc import Callable
+from functools import partial
 from itertools import combinations
 from typing import Any
 
@@ -63,6 +64,7 @@ class PathPlanner:
         self.horizon = times - 1
         self.words = range(board.words)
         self.empty_cells = [jnp.zeros_like(word) for word in query.free]
+        self.holes = [~word for word in query.free]
         # Agents with the same goal are in conflict as long as they rest.
         is_shared = [to_int32((x == y) & (x >= 0)) for x, y in combinations(query.goals, 2)]
         self.has_shared_goal = reduce_or(is_shared) != 0
@@ -79,45 +81,27 @@ class PathPlanner:
         negative for idle lanes.
         """
         first = jnp.maximum(request.goal_open_from, earliest)
-        first_conflict_free = jnp.maximum(first, request.goal_unvisited_from)
+        first_patient = jnp.maximum(first, request.goal_unvisited_from)
         goal_cell = single_cell(request.goal, self.board.words)
-        holes = [~word for word in self.query.free]
 
         def advance(state: Any) -> Any:
             t, reachable, conflict_free, other_cells, arrival, patient_arrival = state
-            closed, forbidden_moves = self._constraints_at(request, t)
-            closed = unite(holes, closed, self._resting_goals(request, t))
-            reachable = subtract(reachable, closed)
-            conflict_free = subtract(
-                conflict_free, unite(closed, self._union_of_cells(other_cells))
-            )
+            next_other_cells = self._other_cells(request, jnp.minimum(t + 1, self.horizon))
+            forbidden, conflicting = self._forbidden_at(request, t, other_cells, next_other_cells)
+            reachable = subtract(reachable, forbidden[0])
+            conflict_free = subtract(conflict_free, conflicting[0])
             in_time = t <= latest
             at_goal = intersects(reachable, goal_cell) & (t >= first) & in_time
             arrival = jnp.where(at_goal, jnp.minimum(arrival, t), arrival)
-            at_goal = (
-                request.patient
-                & intersects(conflict_free, goal_cell)
-                & (t >= first_conflict_free)
-                & in_time
-            )
+            at_goal = intersects(conflict_free, goal_cell) & (t >= first_patient) & in_time
+            at_goal &= request.patient
             patient_arrival = jnp.where(at_goal, jnp.minimum(patient_arrival, t), patient_arrival)
             for w in self.words:
                 self.memory.layers[0, t, w] = reachable[w]
                 self.memory.layers[1, t, w] = conflict_free[w]
-            next_other_cells = self._other_cells(request, jnp.minimum(t + 1, self.horizon))
-            horizontal, vertical = self._edges(other_cells, next_other_cells)
-            edges = (horizontal, horizontal, vertical, vertical)
-            conflicting_moves = list(map(unite, forbidden_moves, edges))
-            reachable = self._step(reachable, forbidden_moves)
-            conflict_free = self._step(conflict_free, conflicting_moves)
-            return (
-                t + 1,
-                tuple(reachable),
-                tuple(conflict_free),
-                next_other_cells,
-                arrival,
-                patient_arrival,
-            )
+            reachable = tuple(self._step(reachable, forbidden[1:]))
+            conflict_free = tuple(self._step(conflict_free, conflicting[1:]))
+            return t + 1, reachable, conflict_free, next_other_cells, arrival, patient_arrival
 
         def is_unfinished(state: Any) -> jax.Array:
             t, *_, arrival, patient_arrival = state
@@ -148,22 +132,24 @@ class PathPlanner:
             )
             is_moving = t < end
             cell = jnp.where(is_moving, origin, cell)
-            previous_cells = self._cells_before(possible_cells, forbidden_moves, reachable)
-            possible_cells = [
-                jnp.where(is_moving, x, y)
-                for x, y in zip(previous_cells, possible_cells, strict=True)
-            ]
-            # The agent has no choice if all earliest paths are in the same cell.
-            alternatives = subtract(possible_cells, single_cell(cell, self.board.words))
-            is_forced = ~(reduce_or(alternatives) != 0)
-            entry = cell | jnp.where(is_forced, jnp.int32(FORCED), 0)
-            store(self.memory.paths, (request.agent, t, self.node), entry, is_moving)
-            return cell, tuple(possible_cells), other_cells
+            previous = self._cells_before(possible_cells, forbidden_moves, reachable)
+            possible_cells = tuple(map(partial(jnp.where, is_moving), previous, possible_cells))
+            self._write_entry(request.agent, t, cell, possible_cells, is_moving)
+            return cell, possible_cells, other_cells
 
         goal_cell = single_cell(request.goal, self.board.words)
         # The first round only looks up the other agents' cells.
         unused = (jnp.zeros_like(request.goal),) * self.agents
         jax.lax.fori_loop(0, last + 1, step_back, (request.goal, tuple(goal_cell), unused))
+
+    def _write_entry(
+        self, agent: jax.Array, t: jax.Array, cell: jax.Array, possible_cells: Any, where: jax.Array
+    ) -> None:
+        """Write a cell of a path; it is forced if no earliest path is in another cell."""
+        alternatives = subtract(possible_cells, single_cell(cell, self.board.words))
+        is_forced = ~(reduce_or(alternatives) != 0)
+        entry = cell | jnp.where(is_forced, jnp.int32(FORCED), 0)
+        store(self.memory.paths, (agent, t, self.node), entry, where)
 
     def choose_conflict(
         self, costs: tuple[jax.Array, ...], no_slack: list[jax.Array], active: jax.Array
@@ -259,8 +245,20 @@ class PathPlanner:
     def _cell_at(self, agent: int, t: jax.Array) -> jax.Array:
         return self.helpers.read(self.memory.paths, agent, t) & CELL_MASK
 
-    def _union_of_cells(self, cells: tuple[jax.Array, ...]) -> CellSet:
-        return unite(*(single_cell(cell, self.board.words) for cell in cells))
+    def _forbidden_at(
+        self, request: ReplanRequest, t: jax.Array, other_cells: Any, next_other_cells: Any
+    ) -> tuple[list[CellSet], list[CellSet]]:
+        """Return the closed cells at t and, by direction, the forbidden moves to t + 1.
+
+        The second result also includes the cells and moves that conflict with other paths.
+        """
+        closed, forbidden_moves = self._constraints_at(request, t)
+        closed = unite(self.holes, closed, self._resting_goals(request, t))
+        horizontal, vertical = self._edges(other_cells, next_other_cells)
+        edges = (horizontal, horizontal, vertical, vertical)
+        occupied = unite(*(single_cell(cell, self.board.words) for cell in other_cells))
+        conflicting_moves = map(unite, forbidden_moves, edges)
+        return [closed, *forbidden_moves], [unite(closed, occupied), *conflicting_moves]
 
     def _edges(
         self, cells: tuple[jax.Array, ...], next_cells: tuple[jax.Array, ...]
