@@ -56,16 +56,11 @@ class Summary:
         return cls(jnp.zeros((*shape, len(COUNTERS), 2), jnp.uint32))
 
     def __add__(self, other: "Summary") -> "Summary":
-        return _add(self, other)
+        return Summary(add_words(self.words, other.words))
 
     def __radd__(self, other: Union["Summary", int]) -> "Summary":
         """Let the built-in `sum` start from its 0."""
         return self if isinstance(other, int) and other == 0 else NotImplemented
-
-
-@jax.jit
-def _add(first: Summary, second: Summary) -> Summary:
-    return Summary(add_words(first.words, second.words))
 
 
 @jax.jit

@@ -1,6 +1,5 @@
 """Exact unsigned 64-bit sums for devices without 64-bit types, as pairs of 32-bit words."""
 
-from functools import partial
 from typing import Any
 
 import jax
@@ -14,27 +13,26 @@ def to_words(values: jax.Array) -> jax.Array:
     return jnp.stack([jnp.zeros_like(low), low], axis=-1)
 
 
+@jax.jit
 def add_words(first: jax.Array, second: jax.Array) -> jax.Array:
     """Return the sum of words, uint32 (..., 2), modulo 2**64."""
-    low = first[..., 1] + second[..., 1]
-    carry = (low < first[..., 1]).astype(jnp.uint32)
-    return jnp.stack([first[..., 0] + second[..., 0] + carry, low], axis=-1)
+    return jnp.stack(_add(jnp.unstack(first, axis=-1), jnp.unstack(second, axis=-1)), axis=-1)
 
 
-@partial(jax.jit, static_argnames="axis")
-def sum_words(words: jax.Array, axis: int = 0) -> jax.Array:
-    """Return the sum of words, uint32 (..., 2), along an axis of any length, modulo 2**64.
+@jax.jit
+def sum_words(words: jax.Array) -> jax.Array:
+    """Return the sum of words, uint32 (n, ..., 2), along the first axis, modulo 2**64.
 
     The axis may be sharded over the devices of several processes.
     """
+    zeros = (np.uint32(0), np.uint32(0))
+    return jnp.stack(jax.lax.reduce(jnp.unstack(words, axis=-1), zeros, _add, (0,)), axis=-1)
 
-    def add(first: tuple[jax.Array, ...], second: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
-        low = first[1] + second[1]
-        return first[0] + second[0] + (low < first[1]).astype(jnp.uint32), low
 
-    zero = np.uint32(0)
-    pair = jax.lax.reduce((words[..., 0], words[..., 1]), (zero, zero), add, (axis,))
-    return jnp.stack(pair, axis=-1)
+def _add(first: tuple[jax.Array, ...], second: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+    """Return the sum of two pairs (high, low)."""
+    low = first[1] + second[1]
+    return first[0] + second[0] + (low < first[1]).astype(jnp.uint32), low
 
 
 def words_to_int64(words: Any) -> np.ndarray:

@@ -187,11 +187,11 @@ def _toggle_forbidden(
     first_child = level.child == 0
     cell = jnp.where(first_child, conflict.first_cell, conflict.second_cell)
     next_cell = jnp.where(first_child, conflict.first_next_cell, conflict.second_next_cell)
-    lower = jnp.where(swap, jnp.minimum(cell, next_cell), cell)
-    bit = dtype(1) << (lower & (PITCH - 1)).astype(dtype)
+    lesser_cell = jnp.where(swap, jnp.minimum(cell, next_cell), cell)
+    bit = dtype(1) << (lesser_cell & (PITCH - 1)).astype(dtype)
     bit = jnp.where(vertex | swap, bit, jnp.zeros_like(bit))
     field = jnp.where(vertex | ~swap, 0, _move_field(cell, next_cell))
-    row = jnp.clip(lower >> ROW_SHIFT, 0, forbidden.shape[3] - 1)
+    row = jnp.clip(lesser_cell >> ROW_SHIFT, 0, forbidden.shape[3] - 1)
     index = (field, constrained_agent(level), conflict.time, row, jnp.arange(len(row)))
     # Paths obey the constraints, so no bit is set twice, and an exclusive or undoes a constraint.
     return forbidden.at[index].set(forbidden[index] ^ bit)
