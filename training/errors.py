@@ -23,24 +23,21 @@ def format_validation_errors(
     Args:
         error: The validation error.
         allowed: Returns the valid keys at the location of an unknown key. None omits them.
-
-    Yields:
-        Messages.
     """
     for problem in error.errors():
         location, kind = problem["loc"], problem["type"]
         if kind == "extra_forbidden":
             names = allowed(location) if allowed else ""
-            what = f"unknown key; the keys are {names}" if allowed else "unknown key"
-            what += did_you_mean(location[-1], names.split(", "))
+            message = f"unknown key; the keys are {names}" if allowed else "unknown key"
+            message += did_you_mean(location[-1], names.split(", "))
         elif kind == "missing":
-            what = "required, but missing"
+            message = "required, but missing"
         elif kind == "value_error":
-            what = f"{problem['msg'].removeprefix('Value error, '):.1000}"
+            message = f"{problem['msg'].removeprefix('Value error, '):.1000}"
         else:
-            what = f"got {shorten(problem['input'])}: {problem['msg']}"
+            message = f"got {shorten(problem['input'])}: {problem['msg']}"
             if kind == "literal_error":
                 names = str(problem.get("ctx", {}).get("expected", ""))
-                what += did_you_mean(problem["input"], re.findall(r"'([^']*)'", names))
+                message += did_you_mean(problem["input"], re.findall(r"'([^']*)'", names))
         key = ".".join(f"{part!s:.100}" for part in location)
-        yield f"{key}: {what}" if key else what
+        yield f"{key}: {message}" if key else message

@@ -53,10 +53,9 @@ from training.schema import RunConfig
 from training.schema.engineer_section import check_engineer
 
 _LESS_MEMORY = (
-    "a smaller grpo.micro_batch_size, model.remat, more devices in model.mesh and a smaller "
-    "sampling.gpu_memory_utilization need less, and this run can continue with them; a smaller "
-    "prompt.max_tokens and model.dtype: bfloat16 do, too, but in a new run. --dry-run estimates "
-    "it"
+    "reduce grpo.micro_batch_size or sampling.gpu_memory_utilization, set model.remat, or use more "
+    "devices in model.mesh, and continue this run; or start a new run with a smaller "
+    "prompt.max_tokens or model.dtype: bfloat16. --dry-run estimates the memory"
 )
 
 
@@ -88,15 +87,15 @@ def _run(
     validation = None
     if directory.finished():
         summary = directory.summary.read()
-        console.print(f"{directory.path} holds this run, finished; remove it to start again.")
+        console.print(f"{directory.path} contains this run, finished; remove it to start again.")
     else:
         verb = "Resuming" if existed else "Starting"
         console.print(f"{verb} {config.name} in {directory.path}.")
         stages = config.stages.count
         last = stages if stop_after is None else min(stop_after, stages)
         validation = validation_set(config)
-        count, things = len(validation), f"{get_domain(config).instance}s"
-        console.print(f"Validation set: {count} {things}, the same after every stage.")
+        noun = f"{get_domain(config).instance}s"
+        console.print(f"Validation set: {len(validation)} {noun}, the same after every stage.")
         results = _run_stages(config, directory, validation, last)
         if last < stages:
             console.print(f"Stopped after stage {last} of {stages}.")
@@ -134,10 +133,10 @@ def _run_stages(
             state, first, done, learned = restore_learner(run, params)
             del params  # the checkpoint's state has separate weights
             with closing(_start_engine(run, state)) as sampler:
-                return _stages_with(run, sampler, state, first, done, last, learned=learned)
+                return _take_stages(run, sampler, state, first, done, last, learned=learned)
 
 
-def _stages_with(
+def _take_stages(
     run: ActiveRun,
     sampler: Sampler,
     state: LearnerState,
@@ -147,14 +146,18 @@ def _stages_with(
     *,
     learned: bool,
 ) -> list[StageResult]:
-    """Run stages from `first`, after its first `done` updates, and return all results."""
+    """Run the stages `first` to `last`, and return all results.
+
+    Of stage `first`, `done` updates are complete. `learned` says whether the policy has learned to
+    design after them.
+    """
     config, directory = run.config, run.directory
     for number in directory.stage_numbers():
         require_sealed_weights(directory, number, contents=False)
     results = read_stage_results(directory, config)
     if len(results) < first + learned and (first, done) != (1, 0):
-        lost = directory.stage(len(results)).episodes.path
-        raise UserError(f"{lost}: is missing, but the checkpoint is of stage {first}")
+        path = directory.stage(len(results)).episodes.path
+        raise UserError(f"{path}: is missing, but the checkpoint is of stage {first}")
     results = results[:first]
     results = results or [validate(run, sampler)]
     if first == 1 and done == 0:
@@ -223,7 +226,7 @@ def _load_policy(config: RunConfig, directory: RunDirectory) -> tuple[Policy, An
         )
         exists = directory.digests.has_folder(folder) or config.started_from is not None
         if not broadcast_from_first(
-            "a look for the first policy", lambda: exists and folder.exists()
+            "the search for the first policy", lambda: exists and folder.exists()
         ):
             texts = warm_start.texts_for_tokenizer(config)
             length = config.sampling.max_model_len

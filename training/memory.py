@@ -1,4 +1,4 @@
-"""Clear errors for missing memory, before the work starts if possible."""
+"""Errors for insufficient memory, raised before the work starts if possible."""
 
 import os
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from training.policy.architectures import DecoderConfig
 from training.policy.parameters import parameter_shapes
 
 _GIB = 2**30
-_FULL = "RESOURCE_EXHAUSTED"  # prefix of XLA's messages on all devices
+_EXHAUSTED = "RESOURCE_EXHAUSTED"  # in XLA's messages on all devices
 
 
 @contextmanager
@@ -22,7 +22,7 @@ def report_out_of_memory(advice: str) -> Iterator[None]:
         yield
     except (jax.errors.JaxRuntimeError, MemoryError) as error:
         problem = " ".join(str(error).split())
-        if isinstance(error, jax.errors.JaxRuntimeError) and _FULL not in problem:
+        if isinstance(error, jax.errors.JaxRuntimeError) and _EXHAUSTED not in problem:
             raise
         raise UserError(f"memory is full ({problem or 'no message':.200}): {advice}") from error
 
@@ -33,6 +33,7 @@ def require_memory(name: str, shape: DecoderConfig) -> None:
     available = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     if required > available:
         raise UserError(
-            f"{name} has {required // 4:,} weights, {required / _GIB:,.1f} GiB; they must fit into "
-            f"this machine's memory of {available / _GIB:,.1f} GiB"
+            f"the weights of {name} must fit in this machine's memory of "
+            f"{available / _GIB:,.1f} GiB, got {required // 4:,} weights, {required / _GIB:,.1f} "
+            "GiB"
         )

@@ -1,4 +1,4 @@
-"""Runs with several processes, each with its own devices (`jax.distributed`).
+"""Communication between the processes of a run, each with its own devices (`jax.distributed`).
 
 All processes execute the same program on the same values, and exchange messages through JAX's
 coordination service. Process 0 writes the files. A single process never waits.
@@ -33,8 +33,8 @@ _FAILED = "jaxlake/failed"
 _SECONDS_TO_READ = 3.0
 """Seconds that process 0 stays alive after a failure, so that the others can read the reason."""
 
-_rounds = itertools.count()
-"""Numbers of the exchanges."""
+_round_numbers = itertools.count()
+"""Numbers the exchanges between the processes."""
 
 
 class PeerError(UserError):
@@ -70,9 +70,9 @@ def join(cluster: ClusterSettings) -> None:
             coordinator_bind_address=cluster.coordinator if cluster.process == 0 else None,
         )
     except (RuntimeError, ValueError, TypeError) as error:
-        where = cluster.coordinator or "auto"
         raise UserError(
-            f"--coordinator: got {where}: the processes don't come together: {_first_line(error)}"
+            f"--coordinator {cluster.coordinator or 'auto'}: the processes can't connect: "
+            f"{_first_line(error)}"
         ) from error
 
 
@@ -84,7 +84,7 @@ def _local_device_ids() -> list[int] | None:
     if "OMPI_MCA_orte_hnp_uri" in os.environ:
         alone_on_host = os.environ.get("OMPI_COMM_WORLD_LOCAL_SIZE") == "1"
     else:
-        nodes = os.environ.get("SLURM_STEP_NUM_NODES")  # each node of a step has at least one task
+        nodes = os.environ.get("SLURM_STEP_NUM_NODES")  # equals the tasks if each node has one
         alone_on_host = nodes is not None and nodes == os.environ.get("SLURM_NTASKS")
     return [] if alone_on_host else None
 
@@ -99,11 +99,11 @@ def is_first() -> bool:
     return is_single_process() or jax.process_index() == 0
 
 
-def gather_values(what: str, value: str = "") -> list[str]:
+def gather_values(exchange: str, value: str = "") -> list[str]:
     """Return the values of all processes, ordered by process number.
 
     Args:
-        what: Name of the exchange, which must be equal in all processes.
+        exchange: Name of the exchange, which must be equal in all processes.
         value: The value of this process.
 
     Raises:
@@ -111,33 +111,33 @@ def gather_values(what: str, value: str = "") -> list[str]:
     """
     if is_single_process():
         return [value]
-    client, round_number = _state().client, next(_rounds)
-    client.key_value_set(f"jaxlake/{round_number}/{jax.process_index()}", f"{what}\n{value}")
+    client, round_number = _state().client, next(_round_numbers)
+    client.key_value_set(f"jaxlake/{round_number}/{jax.process_index()}", f"{exchange}\n{value}")
     messages = [
-        _await(f"jaxlake/{round_number}/{index}", what) for index in range(jax.process_count())
+        _await(f"jaxlake/{round_number}/{index}", exchange) for index in range(jax.process_count())
     ]
-    # Every process in this round has read all values of the last one, so older ones can be deleted.
+    # A process in this round has read all values of the previous round, so they can be deleted.
     with suppress(jax.errors.JaxRuntimeError):
         client.key_value_delete(f"jaxlake/{round_number - 1}/{jax.process_index()}")
     for index, message in enumerate(messages):
-        if (theirs := message.partition("\n")[0]) != what:
-            raise PeerError(f"process {index} is at {theirs!r}, and this one at {what!r}")
+        if (other := message.partition("\n")[0]) != exchange:
+            raise PeerError(f"process {index} is at {other!r}, but this process at {exchange!r}")
     return [message.partition("\n")[2] for message in messages]
 
 
-def wait_for_all(what: str) -> None:
+def wait_for_all(exchange: str) -> None:
     """Wait for all processes; raise the errors of `gather_values`."""
-    gather_values(what)
+    gather_values(exchange)
 
 
-def broadcast_from_first(what: str, function: Callable[[], Any]) -> Any:
+def broadcast_from_first(exchange: str, function: Callable[[], Any]) -> Any:
     """Call a function in process 0, and return its value in all processes.
 
     Args:
-        what: Name of the exchange, which must be equal in all processes.
+        exchange: Name of the exchange, which must be equal in all processes.
         function: Returns None, a boolean, a number, text, a NumPy array of numbers, or lists and
-            dictionaries of these with text as keys. Values are sent as JSON, so a process can
-            send data only.
+            dictionaries of these with text as keys. Values are sent as JSON, so that no process
+            can make others execute code.
 
     Returns:
         The value of the function.
@@ -148,16 +148,16 @@ def broadcast_from_first(what: str, function: Callable[[], Any]) -> Any:
     """
     if is_single_process():
         return function()
-    sent = ""
+    message = ""
     if is_first():
         try:
             value, failure = function(), None
         except UserError as error:
             value, failure = None, str(error)
-        packed = zlib.compress(json.dumps([value, failure], default=_array_to_json).encode())
-        sent = base64.b85encode(packed).decode()
-    received = zlib.decompress(base64.b85decode(gather_values(what, sent)[0]))
-    value, failure = json.loads(received, object_hook=_array_from_json)
+        compressed = zlib.compress(json.dumps([value, failure], default=_array_to_json).encode())
+        message = base64.b85encode(compressed).decode()
+    text = zlib.decompress(base64.b85decode(gather_values(exchange, message)[0]))
+    value, failure = json.loads(text, object_hook=_array_from_json)
     if failure is not None:
         raise UserError(failure)
     return value
@@ -170,7 +170,7 @@ def _array_to_json(value: Any) -> dict[str, Any]:
     """Encode an array of numbers as JSON; raise a `TypeError` for other objects."""
     array = np.asarray(value)
     if array.dtype.kind not in "biuf":
-        raise TypeError(f"values must be plain, got {type(value).__name__}")
+        raise TypeError(f"values must be plain data or arrays, got {type(value).__name__}")
     data = base64.b85encode(array.tobytes()).decode()
     return {_ARRAY: data, "dtype": array.dtype.name, "shape": list(array.shape)}
 
@@ -182,7 +182,7 @@ def _array_from_json(value: dict[str, Any]) -> Any:
     return np.frombuffer(data, np.dtype(value["dtype"])).reshape(value["shape"]).copy()
 
 
-def require_same(what: str, values: Any) -> None:
+def require_same(exchange: str, values: Any) -> None:
     """Raise a `PeerError` unless a pytree of arrays, text and bytes is equal in all processes."""
     if is_single_process():
         return
@@ -191,12 +191,12 @@ def require_same(what: str, values: Any) -> None:
         array = np.asarray(leaf)
         digest.update(f"{array.shape} {array.dtype} ".encode())
         digest.update(array.tobytes())
-    digests = gather_values(what, digest.hexdigest())
-    others = [str(index) for index, digest in enumerate(digests) if digest != digests[0]]
-    if others:
+    digests = gather_values(exchange, digest.hexdigest())
+    different = [str(index) for index, digest in enumerate(digests) if digest != digests[0]]
+    if different:
         raise PeerError(
-            f"{what}: process {', '.join(others)} has other values than process 0; all must run "
-            "the same versions on the same kind of machine"
+            f"{exchange}: process {', '.join(different)} has other values than process 0; all must "
+            "run the same versions on the same kind of machine"
         )
 
 
@@ -215,7 +215,7 @@ def put_on_devices(buffer: np.ndarray, sharding: NamedSharding | None) -> jax.Ar
     """Put an array that all processes have on devices; each process fills its own devices."""
     if sharding is None or sharding.is_fully_addressable:
         return jax.device_put(buffer, sharding)
-    return jax.make_array_from_callback(buffer.shape, sharding, lambda part: buffer[part])
+    return jax.make_array_from_callback(buffer.shape, sharding, lambda index: buffer[index])
 
 
 @contextmanager
@@ -256,20 +256,20 @@ def _report_and_exit(error: BaseException) -> NoReturn:
 def _publish_failure(error: BaseException) -> None:
     """Publish the reason of a failure, which waiting processes check for."""
     if isinstance(error, SystemExit) and error.code == TERMINATED:
-        what_happened = "was ended by SIGTERM"
+        reason = "was ended by SIGTERM"
     elif isinstance(error, KeyboardInterrupt):
-        what_happened = "was interrupted"
+        reason = "was interrupted"
     else:
-        what_happened = f"has failed: {_first_line(error) or type(error).__name__}"
-    number = _state().process_id  # JAX's public function would wait for the other processes
-    who = f"process {number} on {socket.gethostname()}"
+        reason = f"has failed: {_first_line(error) or type(error).__name__}"
+    index = _state().process_id  # JAX's public function would wait for the other processes
+    message = f"process {index} on {socket.gethostname()} {reason}"
     with suppress(jax.errors.JaxRuntimeError):
-        _state().client.key_value_set(_FAILED, f"{who} {what_happened}")
-    if number == 0:  # this process serves the message
+        _state().client.key_value_set(_FAILED, message)
+    if index == 0:  # this process serves the message
         time.sleep(_SECONDS_TO_READ)
 
 
-def _await(key: str, what: str) -> str:
+def _await(key: str, exchange: str) -> str:
     """Wait for a value; raise a `PeerError` if a process fails or disappears."""
     client = _state().client
     while True:
@@ -279,10 +279,10 @@ def _await(key: str, what: str) -> str:
         except jax.errors.JaxRuntimeError as error:
             if "DEADLINE_EXCEEDED" not in str(error):
                 raise PeerError(
-                    f"{what}: a process of this run is gone: {_first_line(error)}"
+                    f"{exchange}: a process of this run is gone: {_first_line(error)}"
                 ) from error
-        if (failed := _failure()) is not None:
-            raise PeerError(f"{what}: {failed}")
+        if (failure := _failure()) is not None:
+            raise PeerError(f"{exchange}: {failure}")
 
 
 def _failure() -> str | None:

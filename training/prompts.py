@@ -15,5 +15,5 @@ def board_prompt(board: Instance, prompt: Prompt) -> str:
         return render(board, prompt.style, template=template)
     text = import_function(template, TEMPLATES)(board)
     if not isinstance(text, str) or not text:
-        raise UserError(f"prompt.template: {template} returned {shorten(text)}, a text is needed")
+        raise UserError(f"prompt.template: {template} must return a text, got {shorten(text)}")
     return text

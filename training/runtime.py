@@ -5,7 +5,7 @@ import os
 import warnings
 
 _DEFAULTS = {
-    # JAX may share an accelerator with vLLM, so it must not reserve memory at the start.
+    # JAX may share an accelerator with vLLM, so it must not preallocate memory.
     "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
     # Upper limit of JAX's memory; the default is 75%.
     "XLA_PYTHON_CLIENT_MEM_FRACTION": "0.95",
@@ -33,6 +33,6 @@ def set_library_defaults() -> None:
             os.environ.setdefault(name, value)
     # vLLM warns about Triton on CPUs regardless of VLLM_LOGGING_LEVEL.
     logging.getLogger("vllm.triton_utils").setLevel(logging.ERROR)
-    # A full disk raises this once per program, and only costs a recompilation.
+    # JAX warns about a full disk once per program. The only consequence is a recompilation.
     warnings.filterwarnings("ignore", message="Error writing persistent compilation cache entry")
     warnings.filterwarnings("ignore", category=FutureWarning, module=r"vllm\b.*")

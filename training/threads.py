@@ -30,19 +30,19 @@ def run_in_thread(function: Callable[[], T], name: str) -> Future[T]:
     return future
 
 
-def lower_priority(names: str, niceness: int = 10) -> int:
-    """Lower the priority of threads whose names start with `names`, and return their number.
+def lower_priority(prefix: str, niceness: int = 10) -> int:
+    """Lower the priority of threads whose names start with `prefix`, and return their number.
 
     Only Linux has priorities per thread. On other systems this does nothing and returns 0.
     """
     if sys.platform != "linux":
         return 0
-    lowered = min(os.getpriority(os.PRIO_PROCESS, 0) + niceness, _LOWEST)
+    priority = min(os.getpriority(os.PRIO_PROCESS, 0) + niceness, _LOWEST)
     count = 0
     for task in Path("/proc/self/task").iterdir():
         try:
-            if (task / "comm").read_text().startswith(names):
-                os.setpriority(os.PRIO_PROCESS, int(task.name), lowered)
+            if (task / "comm").read_text().startswith(prefix):
+                os.setpriority(os.PRIO_PROCESS, int(task.name), priority)
                 count += 1
         except OSError:  # the thread has ended, or its priority is lower already
             continue

@@ -21,7 +21,7 @@ class Score:
 
     reward: float  # finite reward for GRPO
     valid: bool  # whether the answer solves its instance
-    failure: str | None = None  # key of its first failure among `Domain.failures`; None if valid
+    failure: str | None = None  # key of the first failure in `Domain.failures`; None if valid
     failure_position: int | None = None  # step, letter or column of the failure, from 0, if known
     best: bool | None = None  # whether no answer is better; None: true for all valid answers
     parsed: bool = True  # whether the answer can be parsed
@@ -30,20 +30,20 @@ class Score:
     def __post_init__(self) -> None:
         if self.valid == (self.failure is not None):
             raise ValueError(
-                f"failure is {self.failure!r} with valid {self.valid}; it must be None for a "
-                "valid answer and the key of a failure for any other"
+                "failure must be None for a valid answer and a key of Domain.failures otherwise, "
+                f"got {self.failure!r} with valid {self.valid}"
             )
         if (self.best or self.valid) and not (self.valid and self.parsed):
             raise ValueError(
-                f"best {self.best}, valid {self.valid}, parsed {self.parsed}: an answer that is "
-                "best is valid, and a valid one is parsed"
+                "best requires valid, and valid requires parsed, got "
+                f"best {self.best}, valid {self.valid}, parsed {self.parsed}"
             )
 
 
 class UserEnvironment(FrozenModel, ABC, Generic[Instance]):
     """An environment that processes instances one by one.
 
-    The fields are the settings, `environment.settings` in the YAML file, validated by pydantic. An
+    Its fields are the keys of `environment.settings` in the YAML file, validated by pydantic. An
     instance is a frozen value that pydantic can serialise as JSON, such as a string, a tuple or a
     dataclass. Two instances must be equal exactly if they are the same problem. Methods must depend
     on their arguments and the settings only.
@@ -93,10 +93,10 @@ class UserEnvironment(FrozenModel, ABC, Generic[Instance]):
 
     @abstractmethod
     def score(self, instance: Instance, text: str) -> Score:
-        """Return the score of a text as the answer to an instance; the text may be anything."""
+        """Return the score of a text as the answer to an instance; texts are arbitrary."""
 
     def demonstration(self, instance: Instance) -> str:
-        """Return an answer to imitate; optional, but required for a warm start."""
+        """Return a valid answer to imitate; only a warm start requires this method."""
         raise NotImplementedError
 
     def slices(self, instance: Instance) -> dict[str, str]:
@@ -108,7 +108,7 @@ class UserEnvironment(FrozenModel, ABC, Generic[Instance]):
         return {}
 
     def lines(self, instance: Instance) -> tuple[str, ...]:
-        """Return the instance as short lines for people and the engineer; the prompt by default."""
+        """Return lines that show the instance in reports and contexts; by default the prompt."""
         return tuple(self.prompt(instance).splitlines())
 
     @property

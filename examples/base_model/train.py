@@ -208,7 +208,7 @@ def _compiled_step(policy: Policy, settings: Optimization) -> Any:
         tokens = batch.sequences
         nats = answer_nll(params, tokens, graphdef=policy.graphdef)
         counts = jnp.sum(tokens.targets, axis=1).astype(jnp.float32)
-        designs = batch.designs.astype(jnp.float32)
+        designs = batch.is_design.astype(jnp.float32)
         return jnp.sum(nats), {
             "plan_nats": jnp.sum(nats * (1.0 - designs)),
             "plan_tokens": jnp.sum(counts * (1.0 - designs)),

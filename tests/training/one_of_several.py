@@ -113,7 +113,9 @@ class PlaceSampler:
 
     def sample(self, request: SamplingRequest) -> list[list[Completion]]:
         numbers = range(request.n)
-        return [[completion(place, number) for number in numbers] for place in request.places]
+        return [
+            [completion(place, number) for number in numbers] for place in request.prompt_indices
+        ]
 
 
 class Outside:

@@ -18,8 +18,8 @@ def test_model_beyond_memory_is_rejected(tmp_path: Path, capsys: pytest.CaptureF
     setting = f"model.scratch.num_hidden_layers={LAYERS}"
     assert main(["run", str(TINY), "--run-dir", str(run_dir), "--set", setting]) == 2
     told = capsys.readouterr().err
-    assert told.startswith("jaxlake: error: model.scratch has ")
-    assert "they must fit into this machine's memory of" in told
+    assert told.startswith("jaxlake: error: the weights of model.scratch must ")
+    assert "must fit in this machine's memory of" in told
     assert told.count("\n") == 1
     assert not run_dir.exists()
 

@@ -82,8 +82,8 @@ def test_differing_processes_are_detected(exchanged):
         assert record["different"].startswith("other values: process 1 has other values")
         assert record["seeds"].startswith("the prompts of a rollout: process 1 has other values")
     first, second = (record["astray"] for record in exchanged)
-    assert first == "process 1 is at 'place 1', and this one at 'place 0'"
-    assert second == "process 0 is at 'place 0', and this one at 'place 1'"
+    assert first == "process 1 is at 'place 1', but this process at 'place 0'"
+    assert second == "process 0 is at 'place 0', but this process at 'place 1'"
 
 
 def test_failing_process_ends_the_other_with_its_reason(exchanged):
@@ -146,7 +146,10 @@ def test_sigterm_exits_143_and_ends_the_other_process(tmp_path, ended):
     [
         ("--processes 2", "--processes needs --coordinator HOST:PORT"),
         ("--coordinator host:1", "needs --processes and --process"),
-        ("--coordinator h:1 --processes 2 --process 2", "--process is 2; it must be 0 to 1"),
+        (
+            "--coordinator h:1 --processes 2 --process 2",
+            "--process must be less than --processes = 2",
+        ),
     ],
 )
 def test_process_arguments_must_be_complete(arguments, problem, capsys):

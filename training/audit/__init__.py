@@ -1,4 +1,4 @@
-"""Provenance of a run's results: write and audit the digests of each stage."""
+"""Provenance of a run's results: digests of each stage, and their audit."""
 
 from training.audit.auditor import audit_run
 from training.audit.digests import (

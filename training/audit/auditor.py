@@ -1,4 +1,4 @@
-"""Audit a run: verify the digests of its files, and recompute its boards, scores and reviews."""
+"""Audit of a run: checks the digests of its files, and recomputes boards, scores and reviews."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -55,13 +55,15 @@ def audit_run(path: Path, *, deep: bool = True) -> Iterator[StageAudit]:
     directory = RunDirectory(path)
     config = directory.config()
     audit = _Audit(config, directory)
-    stages = [one for one in directory.stage_numbers() if directory.stage(one).digests.exists()]
+    stages = [
+        stage for stage in directory.stage_numbers() if directory.stage(stage).digests.exists()
+    ]
     for stage in stages:
         yield audit.stage(stage, deep=deep)
     last = config.stages.count if directory.finished() else max(stages, default=-1)
     missing = sorted(set(range(last + 1)) - set(stages))
     problems = [f"stages/{stage}/digests.json: is missing" for stage in missing]
-    problems += [f"stages/{one}: is extra" for one in stages if one > config.stages.count]
+    problems += [f"stages/{stage}: is extra" for stage in stages if stage > config.stages.count]
     if not problems and directory.finished():
         problems += audit.summary_problems()
     yield StageAudit(None, 1, tuple(problems))
@@ -125,13 +127,17 @@ class _Audit:
             yield "validation set: another one is drawn"
             return
         episodes = self.results[stage].episodes
-        answers = [SampledAnswer(one.text, one.tokens, one.truncated) for one in episodes]
+        answers = [
+            SampledAnswer(episode.text, episode.tokens, episode.truncated) for episode in episodes
+        ]
         if len(answers) != len(self.validation):
             yield f"episodes.jsonl: {len(answers)} answers to {len(self.validation)} instances"
-        elif (again := judge_answers(self.config, self.validation, answers)) != episodes:
-            pairs = zip(again, episodes, strict=True)
-            row = next(row for row, (one, other) in enumerate(pairs) if one != other)
-            yield f"episodes.jsonl:{row + 1}: the answer is scored otherwise"
+            return
+        recomputed = judge_answers(self.config, self.validation, answers)
+        for row, pair in enumerate(zip(recomputed, episodes, strict=True)):
+            if pair[0] != pair[1]:
+                yield f"episodes.jsonl:{row + 1}: the answer is scored otherwise"
+                return
 
     def _board_problems(self, stage: int, sealed: StageDigests) -> Iterator[str]:
         """Draw the training instances of a stage again."""
@@ -139,16 +145,16 @@ class _Audit:
         configuration = get_configuration(config, self.results, stage)
         if configuration != files.configuration.read():
             yield "configuration.json: is not what was decided"
-        drawn = get_stage_instances(
-            config, self.directory, stage, configuration, self.validation, known=self.boards
+        recomputed = get_stage_instances(
+            config, self.directory, stage, configuration, self.validation, earlier=self.boards
         )
         if len(self.boards) == stage - 1:
-            self.boards.append(drawn.instances)
-        if instances_digest(config, drawn.instances) != sealed.instances:
+            self.boards.append(recomputed.instances)
+        if instances_digest(config, recomputed.instances) != sealed.instances:
             yield "training instances: others are drawn"
-        if drawn.statistics != files.environment.read():
+        if recomputed.statistics != files.environment.read():
             yield "environment.json: differs from the instances that are drawn again"
-        if drawn.shortfalls != files.shortfalls.read():
+        if recomputed.shortfalls != files.shortfalls.read():
             yield "shortfalls.json: differs from the instances that are drawn again"
 
     def _design_problems(self, stage: int) -> Iterator[str]:
@@ -158,12 +164,12 @@ class _Audit:
             yield "gate.json: the gate says something else"
         view = make_stage_view(self.config, results, stage)
         guard, configuration = make_design_settings(self.config).guard, view.current
-        for number, answer in enumerate(files.answers.read()):
+        for line, answer in enumerate(files.answers.read(), start=1):
             if answer.text is None:
                 continue
             review = review_answer(answer.text, view.current, view.domain, guard)
             if (review.kind, review.reason) != (answer.kind, answer.reason):
-                yield f"answers.jsonl:{number + 1}: the review says {review.kind}"
+                yield f"answers.jsonl:{line}: the review says {review.kind}"
             configuration = review.configuration or view.current
         decision = results[stage].decision
         if decision is None or decision.configuration.values() != configuration.values():
@@ -172,7 +178,8 @@ class _Audit:
     def summary_problems(self) -> list[str]:
         """Compare the final result with the results of the stages."""
         try:
-            same = make_summary(self.config, self.results) == self.directory.summary.read()
+            if make_summary(self.config, self.results) == self.directory.summary.read():
+                return []
         except UserError as error:
             return [str(error)]
-        return [] if same else ["summary.json: differs from the results of the stages"]
+        return ["summary.json: differs from the results of the stages"]

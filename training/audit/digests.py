@@ -28,7 +28,7 @@ def seal(
     if files.digests.exists():
         return
     if not list(files.policy.glob("*.safetensors")):
-        raise UserError(f"{files.policy}: holds no *.safetensors")
+        raise UserError(f"{files.policy}: has no *.safetensors")
     files.digests.write(
         StageDigests(
             stage=stage,
@@ -81,8 +81,8 @@ def require_sealed_weights(directory: RunDirectory, stage: int, *, contents: boo
     for name in sorted({name for name in sealed if "/" in name} | set(actual)):
         if sealed.get(name) != actual.get(name):
             raise UserError(
-                f"{files.path / name}: is not the file that stage {stage} left (by "
-                f"{files.digests.path.name}). Restore it"
+                f"{files.path / name}: differs from its digest in {files.digests.path.name} of "
+                f"stage {stage}; restore the file"
             )
 
 
@@ -92,7 +92,7 @@ def require_started_weights(config: RunConfig, directory: RunDirectory) -> None:
     if start is not None and (
         not folder.is_dir() or digests.folder_digest(folder) != start.weights
     ):
-        raise UserError(f"{folder}: does not hold the weights of {start.run}. Restore the folder")
+        raise UserError(f"{folder}: must contain the weights of {start.run}; restore the folder")
 
 
 def instances_digest(config: RunConfig, instances: Instances) -> str:
@@ -115,5 +115,5 @@ def file_digest(path: Path) -> str:
 
 def _drop_seconds(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _drop_seconds(one) for key, one in value.items() if key != "seconds"}
-    return [_drop_seconds(one) for one in value] if isinstance(value, list) else value
+        return {key: _drop_seconds(item) for key, item in value.items() if key != "seconds"}
+    return [_drop_seconds(item) for item in value] if isinstance(value, list) else value

@@ -6,21 +6,21 @@ from jaxlake.command_line.arguments import add_run, describe
 from training.commands.trust import add_trust, reading
 
 _HELP = """\
-Compare the files of every complete stage with their digests (stages/S/digests.json), draw its
-boards again, score the answers to the validation set again, and review the engineer's answers
-again. Nothing is trained. One line per stage, and one for each problem. See docs/how_to/audit.md.
+Compare the files of every complete stage with their digests (stages/S/digests.json). Then draw its
+boards, score the answers to the validation set and review the engineer's answers again. Nothing is
+trained. Print one line per stage, and one per problem. See docs/how_to/audit.md.
 
 exit status: 0 no problems, 1 problems were found, 2 the run does not exist
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what the command takes."""
+    """Add the arguments of the command."""
     describe(parser, run, _HELP)
     add_run(parser)
     add_trust(parser)
     parser.add_argument(
-        "--shallow", action="store_true", help="only compare digests, and make nothing again"
+        "--shallow", action="store_true", help="compare digests only, without recomputation"
     )
 
 
@@ -29,19 +29,19 @@ def run(args: argparse.Namespace) -> int:
     """Audit a run, and print its problems and the result."""
     from training.commands.runs import require_run
 
-    directory, broken = require_run(args.run_dir), False
+    directory, has_problems = require_run(args.run_dir), False
     from training.audit import audit_run
 
-    for audited in audit_run(args.run_dir, deep=not args.shallow):
-        name = "run" if audited.stage is None else f"stage {audited.stage}"
-        for problem in audited.problems:
-            # The message may quote anything that a damaged file holds.
+    for audit in audit_run(args.run_dir, deep=not args.shallow):
+        name = "run" if audit.stage is None else f"stage {audit.stage}"
+        for problem in audit.problems:
+            # Escape the message, because it may quote a damaged file.
             print(f"{name}: {problem.encode('unicode_escape').decode('ascii')}")
-        broken |= bool(audited.problems)
-        if not audited.problems and audited.stage is not None:
-            print(f"{name}: {audited.files} files hold", flush=True)
-    if broken:
+        has_problems |= bool(audit.problems)
+        if not audit.problems and audit.stage is not None:
+            print(f"{name}: {audit.files} files hold", flush=True)
+    if has_problems:
         print("The run is broken.")
     else:
         print("The run holds." if directory.finished() else "Holds so far: the run is in progress.")
-    return int(broken)
+    return int(has_problems)

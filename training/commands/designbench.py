@@ -26,9 +26,9 @@ _HELP = """\
 Let engineers design the training of simulated learners, and print by how many points of valid rate
 they beat a fixed configuration. No model is trained. See docs/how_to/designbench.md.
 
-An engineer is a scripted one, package.module:CLASS of your own, a Hugging Face model (jaxlake-base,
-a folder or a hub name), or with --endpoint a model behind an OpenAI-compatible address. The key of
-an address comes from the environment and is printed nowhere.
+An engineer is a scripted engineer, your own package.module:CLASS, a Hugging Face model
+(jaxlake-base, a folder or a hub name) or, with --endpoint, a model behind an OpenAI-compatible API.
+The API key is read from the environment and never printed.
 
 exit status: 0 the table was printed, 2 invalid input
 """
@@ -37,9 +37,9 @@ _LEARNERS = 100
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what the command takes."""
+    """Add the arguments of the command."""
     describe(parser, run, _HELP)
-    name = "engineer to compare with the baselines; repeatable (default: all scripted ones)"
+    name = "engineer to compare with the baselines; repeatable (default: all scripted engineers)"
     parser.add_argument("--engineer", metavar="NAME", action="append", default=[], help=name)
     count = f"learners per track, at least 2 ({_LEARNERS})"
     parser.add_argument(
@@ -49,19 +49,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--groups", metavar="2,4,8", type=whole_numbers, default=[2, 4, 8], help=groups
     )
-    controls = "skip the controls with false evidence, which make up two thirds of the calls"
+    controls = "skip the controls with false evidence, which make two thirds of the calls"
     parser.add_argument("--no-controls", action="store_true", help=controls)
     parser.add_argument("--out", metavar="FILE", type=local_name, help="write the results as JSON")
-    compare = "play nothing; print two files of results side by side"
+    compare = "print two files of results side by side, and evaluate nothing"
     parser.add_argument("--compare", metavar=("A", "B"), nargs=2, type=local_path, help=compare)
     model = parser.add_argument_group("for models")
-    style = "full: contexts of real runs, in sentences (default); compact: in symbols, for small "
-    style += "models (default for jaxlake-base)"
+    style = "full: contexts in sentences (default); compact: in symbols, for small models (default "
+    style += "for jaxlake-base)"
     model.add_argument("--style", choices=("full", "compact"), help=style)
-    engine = "who samples a Hugging Face model: the trainee's own decoder (default) or vLLM"
+    engine = "engine for Hugging Face models: the trainee's own decoder (default) or vLLM"
     model.add_argument("--sampler", choices=("jax", "vllm"), default="jax", help=engine)
     model.add_argument(
-        "--endpoint", metavar="URL", help="ask here for the models; an API, ending in /v1"
+        "--endpoint", metavar="URL", help="address of the models' API, ending in /v1"
     )
     key = "environment variable that holds the key (default: no key is sent)"
     model.add_argument("--api-key-env", metavar="VAR", help=key)
@@ -109,7 +109,7 @@ def _play_all(names: Sequence[str], args: argparse.Namespace) -> "Results":
 
     entries: list[Entry] = []
     for name in dict.fromkeys([BASELINE, "random", "easy_to_hard", *(names or SCRIPTED)]):
-        with _contestant(name, args) as contestant:
+        with _open_contestant(name, args) as contestant:
             for groups in args.groups:
                 print(f"jaxlake: {name}, {groups} groups", file=sys.stderr, flush=True)
                 entries += _play(name, contestant, groups, args)
@@ -125,23 +125,23 @@ def _play(
     from engineer.bench.version import track
     from engineer.engineers.controls import CONTROLS
 
-    make, settings = contestant
-    course = track(groups)
-    learners = course.learners(args.learners)
-    yield Entry.from_result(name, groups, play(make, learners, course.domain, settings))
+    factory, settings = contestant
+    bench_track = track(groups)
+    learners = bench_track.learners(args.learners)
+    yield Entry.from_result(name, groups, play(factory, learners, bench_track.domain, settings))
     if name in EVIDENCE_FREE or args.no_controls:
         return
     for prefix, control in CONTROLS.items():
-        played = play(_compose(control, make), learners, course.domain, settings)
-        yield Entry.from_result(f"{prefix}:{name}", groups, played)
+        result = play(_compose(control, factory), learners, bench_track.domain, settings)
+        yield Entry.from_result(f"{prefix}:{name}", groups, result)
 
 
-def _compose(control: "type[AlteredEvidence]", make: "EngineerFactory") -> "EngineerFactory":
-    return lambda run: control(make(run))
+def _compose(control: "type[AlteredEvidence]", factory: "EngineerFactory") -> "EngineerFactory":
+    return lambda run: control(factory(run))
 
 
 @contextmanager
-def _contestant(name: str, args: argparse.Namespace) -> "Iterator[Contestant]":
+def _open_contestant(name: str, args: argparse.Namespace) -> "Iterator[Contestant]":
     """Yield an engineer by name, and stop its processes when the block ends."""
     from engineer.design import DesignSettings
     from engineer.engineers.catalogue import SCRIPTED, scripted_engineer
@@ -153,12 +153,12 @@ def _contestant(name: str, args: argparse.Namespace) -> "Iterator[Contestant]":
     from training.phases.standalone_engineers import open_engineer
 
     style: ContextStyle = args.style or ("compact" if name == "jaxlake-base" else "full")
-    with open_engineer(name, _choice(name, style, args), args.sampler) as engineer:
+    with open_engineer(name, _make_choice(name, style, args), args.sampler) as engineer:
         yield lambda run: engineer, DesignSettings(style=style)
 
 
-def _choice(name: str, style: "ContextStyle", args: argparse.Namespace) -> "EngineerChoice":
-    """Return the settings of a model as in a run's configuration."""
+def _make_choice(name: str, style: "ContextStyle", args: argparse.Namespace) -> "EngineerChoice":
+    """Return the settings of a model, as in the section `engineer` of a run."""
     from pydantic import ValidationError
 
     from jaxlake.user_code import is_code_name
@@ -187,15 +187,15 @@ def _require_engineer(name: str, args: argparse.Namespace) -> None:
     if name in SCRIPTED:
         return
     if split_control_name(name)[0] is not None:
-        raise UserError(f"--engineer: got {name!r}; controls are played beside every engineer")
-    _choice(name, "full", args)
+        raise UserError(f"--engineer must not be a control, got {name!r}: all controls are played")
+    _make_choice(name, "full", args)
     if args.endpoint or ":" in name or name == "jaxlake-base":
         return
     if "/" not in name:
         raise UserError(
-            f"--engineer is {name!r}; it must be one of {', '.join(SCRIPTED)}, jaxlake-base, "
-            f"package.module:CLASS, a model's folder or hub name (with a /), or with --endpoint "
-            f"a model's name there{did_you_mean(name, [*SCRIPTED, 'jaxlake-base'])}"
+            f"--engineer must be one of {', '.join(SCRIPTED)}, jaxlake-base, "
+            "package.module:CLASS, a model's folder or hub name (with a /), or a model of "
+            f"--endpoint, got {name!r}{did_you_mean(name, [*SCRIPTED, 'jaxlake-base'])}"
         )
     from training.policy.model_folders import require_model
 

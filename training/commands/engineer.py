@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from training.schema import RunConfig
 
 _HELP = """\
-Look at the environment engineer from outside: the context it was shown, the review of its answers,
-what others would have written in its place.
+Inspect the environment engineer: its context after a stage, the review of its answers, and the
+answers of other engineers to the same context.
 
 exit status: 0 done, 1 some lines were invalid, 2 invalid input or configuration
 """
@@ -49,23 +49,22 @@ feasibility. JSON lines in, JSON lines out.
 
 in   {{"id": ..., "answer": "a model's whole answer"}}
 out  {{"id", "decision", "repairs", "reason", "configuration"}}
-     decision is accepted, repaired, or kept where the answer can't be used: the configuration is
-     then that of --current. repairs are {{"name", "field", "old", "new"}}, in their order.
+     decision is accepted, repaired or kept. kept means that the answer can't be used and the
+     configuration is the one of --current. repairs are {{"name", "field", "old", "new"}}, in order.
 
 {LINES_HELP}
 """
 
 _CONTEXT = """\
-Print what the engineer was shown after a stage, byte for byte.
+Print the engineer's context after a stage, byte for byte.
 
 exit status: 0 printed, 2 the run has no such stage
 """
 
 _REPLAY = """\
-Put a stage's frozen context before other engineers and show what they would have written: the
-decision, attempts, repairs, changed knobs, tokens and seconds; the file has the configurations and
-what was changed. Nothing is trained. checkpoint and base are
-loaded from the run's directory.
+Give a stage's context to other engineers, and print their decisions, attempts, repairs, changed
+knobs, tokens and seconds. The file also contains the configurations and all changes. Nothing is
+trained. checkpoint and base are loaded from the run's directory.
 
 exit status: 0 scored, 2 there is no such run, stage or engineer
 """
@@ -74,7 +73,7 @@ _MAX_CHARACTERS = 1_000_000
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what the command takes."""
+    """Add the arguments of the command."""
     describe(parser, None, _HELP)
     actions = add_actions(parser)
     apply = add_action(actions, "apply", _apply, "review answers (JSON lines)", _APPLY)
@@ -87,12 +86,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_output(apply)
     add_trust(apply)
 
-    context = add_action(actions, "context", _context, "print what the engineer saw", _CONTEXT)
-    replay = add_action(actions, "replay", _replay, "ask many engineers the same", _REPLAY)
+    context = add_action(actions, "context", _context, "print the engineer's context", _CONTEXT)
+    replay = add_action(actions, "replay", _replay, "give a context to other engineers", _REPLAY)
     for action in (context, replay):
         add_run(action)
         add_trust(action)
-        stage = "1 or later (default: the last that was validated)"
+        stage = "stage, from 1 (default: the last validated stage)"
         action.add_argument("--stage", metavar="S", type=int, help=stage)
     names = "names as in engineer.kind, separated by commas"
     replay.add_argument("--engineers", metavar="A,B,C", required=True, help=names)
@@ -152,12 +151,13 @@ def _read_configuration(path: Path, config: "RunConfig") -> "LakeConfiguration":
 
 def _read_answer(record: Record) -> Record:
     if "answer" not in record:
-        raise RecordError("answer: missing, a string is needed")
+        raise RecordError("answer: required, but missing")
     if not isinstance(answer := record["answer"], str):
-        raise RecordError(f"answer: got {type(answer).__name__}, a string is needed")
+        raise RecordError(f"answer must be a string, got {type(answer).__name__}")
     if len(answer) > _MAX_CHARACTERS:
-        problem = f"got {len(answer)} characters, at most {_MAX_CHARACTERS} are allowed"
-        raise RecordError(f"answer: {problem}")
+        raise RecordError(
+            f"answer must have at most {_MAX_CHARACTERS} characters, got {len(answer)}"
+        )
     return record
 
 
@@ -174,18 +174,19 @@ def _context(args: argparse.Namespace) -> int:
 def _replay(args: argparse.Namespace) -> int:
     from jaxlake.user_code import restrict_imports_to
 
-    named = None if args.trust_code else frozenset(args.engineers.split(","))
-    with restrict_imports_to(named):  # named on the command line
-        return _replay_with(args)
+    # Only code that is named on the command line may be imported.
+    allowed = None if args.trust_code else frozenset(args.engineers.split(","))
+    with restrict_imports_to(allowed):
+        return _run_replay(args)
 
 
-def _replay_with(args: argparse.Namespace) -> int:
+def _run_replay(args: argparse.Namespace) -> int:
     from training.commands.runs import require_stage
     from training.schema import check_engineer_kind
 
     kinds = [name for kind in args.engineers.split(",") if (name := kind.strip())]
     if not kinds:
-        raise UserError("--engineers: got none, names separated by commas are needed")
+        raise UserError("--engineers must be names separated by commas, got none")
     for kind in kinds:
         try:
             check_engineer_kind(kind)
@@ -203,11 +204,12 @@ def _print_designs(designs: "list[Design]", path: str | None) -> None:
     from training.run.progress import new_table, print_table
 
     # Print the table first, because writing the file may fail after hours of answers.
-    heads = ("decision", "attempts", "repairs", "changes", "tokens", "seconds")
-    table = new_table("Designs", "engineer", *heads)
-    for one in designs:
-        counts = (len(one.attempts), len(one.repairs), len(one.diff), one.spent.engineer_tokens)
-        table.add_row(one.engineer, one.kind, *map(str, counts), f"{one.spent.seconds:.1f}")
+    headings = ("decision", "attempts", "repairs", "changes", "tokens", "seconds")
+    table = new_table("Designs", "engineer", *headings)
+    for design in designs:
+        lists, spent = (design.attempts, design.repairs, design.diff), design.spent
+        counts = [str(count) for count in (*map(len, lists), spent.engineer_tokens)]
+        table.add_row(design.engineer, design.kind, *counts, f"{spent.seconds:.1f}")
     print_table(table)
     for design in designs:
         if design.kind == "kept":

@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 _HELP = """\
 Let a policy answer the validation set of a configuration, and print its valid and optimal rates.
 
-With --benchmark a policy, or a model behind an OpenAI-compatible address, answers the benchmark's
-boards (`jaxlake dataset benchmark DIR`, or the published rows in a folder). Prompt, answer length,
-temperature and seed are the configuration's (prompt.*, validation.temperature, validation.seed).
-Answers are saved as they arrive (a policy's in batches), and the same command resumes an
-interrupted evaluation. The key of an address comes from the environment and is printed nowhere.
-See docs/paper_experiment.md.
+With --benchmark, a policy or a model behind an OpenAI-compatible API answers the benchmark's boards
+(`jaxlake dataset benchmark DIR`, or the published rows in a folder). Prompt, answer length,
+temperature and seed come from the configuration (prompt.*, validation.temperature,
+validation.seed). Answers are saved as they arrive, and the same command resumes an interrupted
+evaluation. The API key is read from the environment and never printed. See
+docs/paper_experiment.md.
 
 exit status: 0 done, 1 with --benchmark: some answers are missing, 2 invalid input or configuration
 """
@@ -51,7 +51,7 @@ _ENDPOINT_OPTIONS = ("name", "api_key_env", "concurrency", "timeout", "request")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what the command takes."""
+    """Add the arguments of the command."""
     describe(parser, run, _HELP)
     add_configuration(parser)
     add_trust(parser)
@@ -88,16 +88,16 @@ def _add_benchmark(group: "argparse._ArgumentGroup") -> None:
     group.add_argument(
         "--benchmark", metavar="DIR", type=local_path, help="answer the boards in DIR"
     )
-    numbers = whole_numbers
     agents = "only boards with these numbers of agents"
-    group.add_argument("--agents", metavar="3,4", type=numbers, help=agents)
-    group.add_argument("--sizes", metavar="3,4", type=numbers, help="only boards of these sides")
+    group.add_argument("--agents", metavar="3,4", type=whole_numbers, help=agents)
+    sizes = "only boards with these side lengths"
+    group.add_argument("--sizes", metavar="3,4", type=whole_numbers, help=sizes)
     limit = "at most N boards, evenly spread"
     group.add_argument("--limit", metavar="N", type=number(int, 1), help=limit)
 
 
 def _add_endpoint(group: "argparse._ArgumentGroup") -> None:
-    group.add_argument("--name", metavar="MODEL", help="the model's name there")
+    group.add_argument("--name", metavar="MODEL", help="name of the model at the endpoint")
     key = "environment variable that holds the key (default: no key is sent)"
     group.add_argument("--api-key-env", metavar="VAR", help=key)
     count = number(int, 1)
@@ -106,7 +106,7 @@ def _add_endpoint(group: "argparse._ArgumentGroup") -> None:
     )
     timeout = "longest wait for an answer (default: 600)"
     group.add_argument("--timeout", metavar="SECONDS", type=number(float, 0.001), help=timeout)
-    fields = "further fields of each request: chat_template_kwargs='{enable_thinking: false}'"
+    fields = "more fields of each request, such as chat_template_kwargs='{enable_thinking: false}'"
     group.add_argument("--request", metavar="KEY=VALUE", nargs="+", action="extend", help=fields)
 
 
@@ -148,12 +148,12 @@ def _check_options(args: argparse.Namespace) -> None:
             option, value = options[0].replace("_", "-"), getattr(args, options[0])
             raise UserError(f"--{option} is {value}; it needs --{parent}")
     if args.endpoint is not None and not args.name:
-        raise UserError("--name: missing, --endpoint needs the model's name there")
+        raise UserError("--name must be set with --endpoint")
 
 
 def _evaluate_benchmark(args: argparse.Namespace, config: "RunConfig", policy: Any) -> bool:
     if not args.benchmark.exists():
-        raise UserError(f"--benchmark is {args.benchmark}; it must be a folder")
+        raise UserError(f"--benchmark must be a folder, got {args.benchmark}")
     from training.analysis.benchmark.boards import read_folder, select_board_indices
     from training.analysis.benchmark.evaluate import evaluate_benchmark
     from training.commands.pairs import read_pairs
@@ -161,28 +161,29 @@ def _evaluate_benchmark(args: argparse.Namespace, config: "RunConfig", policy: A
     _ = config.lake  # the benchmark's boards are the lake's
     output = args.output or Path("runs/benchmark")
     if output.exists() and not output.is_dir():
-        raise UserError(f"--output is {output}, a file; with --benchmark it must be a folder")
+        raise UserError(f"--output must be a folder with --benchmark, got the file {output}")
     if output.resolve().is_relative_to(args.benchmark.resolve()):
         raise UserError(
-            f"--output is {output}; it must be a folder outside of --benchmark {args.benchmark}"
+            f"--output must be a folder outside of --benchmark {args.benchmark}, got {output}"
         )
     request = read_pairs("--request", args.request or ())
-    if decided := sorted(_RESERVED_FIELDS & set(request)):
+    if reserved := sorted(_RESERVED_FIELDS & set(request)):
         raise UserError(
-            f"--request: got {decided[0]}, which the configuration and the other options decide"
+            f"--request must not contain {', '.join(reserved)}: the configuration and other "
+            "options set these fields"
         )
     folder = read_folder(args.benchmark)
     indices = select_board_indices(
         folder.boards, agents=args.agents, sizes=args.sizes, limit=args.limit
     )
-    answerer = _answerer(args, config, policy, folder.boards, request)
+    answerer = _open_answerer(args, config, policy, folder.boards, request)
     return evaluate_benchmark(
         config, folder, indices, answerer, output, request=request, samples=args.samples
     )
 
 
 @contextmanager
-def _answerer(
+def _open_answerer(
     args: argparse.Namespace,
     config: "RunConfig",
     policy_or_name: Any,
@@ -193,7 +194,7 @@ def _answerer(
     from training.analysis.benchmark.answering import EndpointAnswerer, SamplerAnswerer
 
     if args.endpoint is not None:
-        client = _client(args)
+        client = _make_client(args)
         concurrency = args.concurrency or 16
         yield EndpointAnswerer(config, client, boards, concurrency=concurrency, fields=fields)
         return
@@ -204,7 +205,7 @@ def _answerer(
         yield SamplerAnswerer(config, policy, sampler, boards)
 
 
-def _client(args: argparse.Namespace) -> Any:
+def _make_client(args: argparse.Namespace) -> Any:
     from engineer.engineers.endpoint import ChatClient
     from training.schema.endpoints import check_url, check_variable
 

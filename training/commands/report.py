@@ -7,14 +7,14 @@ from jaxlake.command_line.paths import require_writable
 from training.commands.trust import add_trust, reading
 
 _HELP = """\
-Write the report of a run, finished or not: one HTML file that holds everything it needs.
+Write the report of a finished or unfinished run, as one self-contained HTML file.
 
 exit status: 0 the report is written, 2 there is no such run, or its files are invalid
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what the command takes."""
+    """Add the arguments of the command."""
     describe(parser, run, _HELP)
     add_run(parser)
     add_trust(parser)

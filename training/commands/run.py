@@ -27,12 +27,12 @@ Run all stages of a configuration. The same command resumes a run that was stopp
 --set replaces single values: --set grpo.learning_rate=3e-4 stages.count=2. --dry-run checks the
 configuration, prints what would be done and what it would take, and stops.
 
---from RUN starts a new run where RUN, finished or stopped, completed its last stage. The new run
-inherits: the weights after that stage (LoRA adapters merged); the configuration designed for the
-next stage; the engineer's history. They replace model.pretrained, warm_start and
-environment.initial. It does not inherit: the optimizer state; updates of an incomplete stage; later
-engineer.learning updates; the seed. Everything else comes from CONFIG. RUN is copied, and may be
-removed once the new run has begun. See docs/how_to/resume.md.
+--from RUN starts a new run after the last complete stage of RUN. The new run inherits the weights
+after that stage (LoRA adapters merged), the configuration designed for the next stage, and the
+engineer's history. They replace model.pretrained, warm_start and environment.initial. It does not
+inherit the optimizer state, updates of an incomplete stage, later engineer.learning updates and the
+seed. Everything else comes from CONFIG. RUN is copied, and may be removed once the new run has
+begun. See docs/how_to/resume.md.
 
 exit status: 0 the run is finished, 2 invalid input or configuration
 """
@@ -53,20 +53,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--dry-run", action="store_true", help="check the configuration, print the plan and stop"
     )
-    together = parser.add_argument_group(
+    processes = parser.add_argument_group(
         "several processes", "start each with the same command, except for --process"
     )
-    where = (
+    address = (
         "address of process 0, reachable from all hosts; auto: ask SLURM, the TPU pod or Open MPI"
     )
-    together.add_argument("--coordinator", metavar="HOST:PORT", type=_coordinator, help=where)
-    together.add_argument(
+    processes.add_argument("--coordinator", metavar="HOST:PORT", type=_coordinator, help=address)
+    processes.add_argument(
         "--processes", metavar="N", type=number(int, 1), help="number of processes"
     )
-    together.add_argument(
+    processes.add_argument(
         "--process", metavar="I", type=number(int, 0), help="index of this process, from 0"
     )
-    together.add_argument(
+    processes.add_argument(
         "--heartbeat",
         metavar="S",
         type=number(int, 1),
@@ -162,16 +162,18 @@ def _cluster_settings(args: argparse.Namespace) -> "ClusterSettings | None":
     from training.processes import ClusterSettings
 
     heartbeat = args.heartbeat or _HEARTBEAT
-    numbers = {"--processes": args.processes, "--process": args.process}
-    options = [name for name, value in numbers.items() if value is not None]
+    values = {"--processes": args.processes, "--process": args.process}
+    options = [name for name, value in values.items() if value is not None]
     if args.coordinator in (None, "auto"):
         if options:
-            needed = "needs --coordinator HOST:PORT (and cannot be combined with 'auto')"
-            raise UserError(f"{options[0]} {needed}")
+            raise UserError(
+                f"{options[0]} needs --coordinator HOST:PORT (and cannot be combined with 'auto')"
+            )
         return ClusterSettings(None, None, None, heartbeat) if args.coordinator else None
     if len(options) < 2:
-        raise UserError("--coordinator HOST:PORT: needs --processes and --process, too")
+        raise UserError("--coordinator HOST:PORT needs --processes and --process")
     if args.process >= args.processes:
-        allowed = f"0 to {args.processes - 1} with --processes {args.processes}"
-        raise UserError(f"--process is {args.process}; it must be {allowed}")
+        raise UserError(
+            f"--process must be less than --processes = {args.processes}, got {args.process}"
+        )
     return ClusterSettings(args.coordinator, args.processes, args.process, heartbeat)

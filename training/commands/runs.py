@@ -1,4 +1,4 @@
-"""Resolve the run and the stage of a command, before heavy imports."""
+"""Lookup of the run and the stage of a command, before heavy imports."""
 
 from pathlib import Path
 
@@ -28,24 +28,24 @@ def require_stage(path: Path, stage: int | None) -> int:
         return stages[-1]
     if stage is None or stage not in stages:
         got = "none" if stage is None else stage
-        validated = ", ".join(map(str, stages)) or "none yet"
-        raise UserError(
-            f"--stage is {got}; it must be a stage with a validation, from 1 on: {validated}"
-        )
+        allowed = ", ".join(map(str, stages)) or "none yet"
+        raise UserError(f"--stage must be a validated stage ({allowed}), got {got}")
     return stage
 
 
 def policy_folder(run_dir: Path, stage: int | None) -> Path:
-    """Return the folder of a run's policy after a stage (None: the newest in force)."""
+    """Return the folder of a run's policy after a stage; None selects the newest in force."""
     directory = require_run(run_dir)
-    stages = [one for one in directory.stage_numbers() if directory.stage(one).policy.is_dir()]
+    stages = [
+        number for number in directory.stage_numbers() if directory.stage(number).policy.is_dir()
+    ]
     if not stages:
-        raise UserError(f"{run_dir}: holds no policy; is it a run that finished a stage?")
+        raise UserError(f"{run_dir}: has no policy yet; the run must have finished a stage")
     if stage is None:
         stage = directory.weights_after(stages[-1])
     if stage not in stages:
         allowed = ", ".join(map(str, stages))
-        raise UserError(f"--stage is {stage}; it must be a stage of {run_dir}: {allowed}")
+        raise UserError(f"--stage must be a stage of {run_dir} ({allowed}), got {stage}")
     from training.audit import require_sealed_weights
 
     require_sealed_weights(directory, stage)

@@ -27,27 +27,27 @@ exit status: 0 every run is finished (--report-only: the report is written), 1 s
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what the command takes."""
+    """Add the arguments of the command."""
     describe(parser, run, _HELP)
     parser.add_argument("study", metavar="STUDY", type=local_path, help="a study's YAML file")
     parser.add_argument(
         "--study-dir",
         metavar="DIR",
         type=local_path,
-        help="where its files go (default: runs/NAME)",
+        help="directory of the study's files (default: runs/NAME)",
     )
-    seeds = "a piece of the study: these seeds instead of the file's, separated by commas"
+    seeds = "run a part of the study: these seeds instead of the file's, separated by commas"
     parser.add_argument("--seeds", metavar="1,2,3", type=whole_numbers, help=seeds)
-    names = "a piece of the study: these of its engineers only, separated by commas"
+    names = "run a part of the study: only these of its engineers, separated by commas"
     parser.add_argument("--engineers", metavar="A,B", type=lambda text: text.split(","), help=names)
-    report = "where the report goes (default: the folder report in the study's directory)"
-    side = (
-        "how many runs go side by side, each on its own part of the cores (default: 1; with "
-        "--cluster: how many are submitted at once, all of them); no effect with --dry-run"
+    report = "folder of the report (default: report in the study's directory)"
+    jobs = (
+        "number of runs at the same time, each on its own share of the cores (default: 1; with "
+        "--cluster: number of submitted jobs, by default all); no effect with --dry-run"
     )
-    parser.add_argument("--jobs", metavar="N", type=number(int, 1), help=side)
-    where = "run every run as a job of a cluster, through submitit (local: jobs on this machine)"
-    parser.add_argument("--cluster", choices=("slurm", "local"), help=where)
+    parser.add_argument("--jobs", metavar="N", type=number(int, 1), help=jobs)
+    cluster = "start every run as a job of a cluster, through submitit (local: on this machine)"
+    parser.add_argument("--cluster", choices=("slurm", "local"), help=cluster)
     parser.add_argument(
         "--cluster-set",
         metavar="KEY=VALUE",
@@ -57,14 +57,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="submitit's parameters of a job: slurm_partition=gpu gpus_per_node=8 timeout_min=600",
     )
     parser.add_argument("--output", metavar="DIR", type=local_path, help=report)
-    boards = "let every run's last policy answer the boards in DIR, and compare the engineers there"
-    parser.add_argument("--benchmark", metavar="DIR", type=local_path, help=boards)
-    only = parser.add_mutually_exclusive_group()
-    only.add_argument(
-        "--dry-run", action="store_true", help="print the runs and what they would take, and stop"
+    boards = (
+        "let every run's last policy answer the boards in DIR, and compare the engineers on them"
     )
-    only.add_argument(
-        "--report-only", action="store_true", help="start no run, report on those that are there"
+    parser.add_argument("--benchmark", metavar="DIR", type=local_path, help=boards)
+    mode = parser.add_mutually_exclusive_group()
+    mode.add_argument(
+        "--dry-run", action="store_true", help="print the runs and their cost, and stop"
+    )
+    mode.add_argument(
+        "--report-only", action="store_true", help="write the report of existing runs, start none"
     )
     add_trust(parser)
 

@@ -1,4 +1,4 @@
-"""`--trust-code`: let commands that only read runs import the code that their config.yaml names."""
+"""`--trust-code`: whether a command that only reads runs may import code named in config.yaml."""
 
 import argparse
 import functools
@@ -16,7 +16,7 @@ def add_trust(parser: argparse.ArgumentParser) -> None:
 
 
 def reading(command: Command) -> Command:
-    """Wrap a command so that it imports no user code without `--trust-code`."""
+    """Wrap a command that only reads runs; it imports user code only with `--trust-code`."""
 
     @functools.wraps(command)
     def guarded(args: argparse.Namespace) -> int:

@@ -19,7 +19,7 @@ from training.run.answer_records import EpisodeRecord, make_stage_evidence
 from training.schema import RunConfig
 
 ANSWERS = ("", " \n", "\x00", "yes", "-1", "3.5e400", "[[", "{}", "null", "9" * 5000, "é\U0001f9ca")
-"""Arbitrary answers, which the environment must be able to score."""
+"""Arbitrary texts that every environment must be able to score."""
 
 MAX_SCORED_INSTANCES = 32
 """Maximum number of instances in the checks of scores."""
@@ -28,17 +28,17 @@ MAX_SCORED_INSTANCES = 32
 def check_run_environment(config: RunConfig, *, configurations: int = 3) -> None:
     """Check draws, prompts, scores, demonstrations and evidence of a run's environment.
 
-    The check draws instances from the initial configuration and from random configurations, after
-    the review. Nothing is trained.
+    Instances are drawn from the initial configuration and from reviewed random configurations.
+    Nothing is trained.
 
     Args:
         config: The run's configuration.
         configurations: Number of random configurations.
 
     Raises:
-        ConformanceError: A check failed. `reason` is the first of: draw, determinism, shares,
-            prompts, scores, alone (a score depends on the batch), demonstrations, pay (an invalid
-            answer gets as much reward as a demonstration), evidence, slices, nearest.
+        ConformanceError: A check failed. `reason` names the first failure: draw, determinism,
+            shares, prompts, scores, alone (a score depends on the batch), demonstrations, pay (an
+            invalid answer earns as much as a demonstration), evidence, slices or nearest.
     """
     environment = get_environment(config)
     domain = _call("draw", lambda: environment.domain)
@@ -46,8 +46,8 @@ def check_run_environment(config: RunConfig, *, configurations: int = 3) -> None
     _check_nearest(domain)
     configuration: Configuration = config.environment.initial
     rng = np.random.default_rng(0)
-    for number in range(configurations + 1):
-        _check_draw(environment, config, configuration, held_out, number)
+    for seed in range(configurations + 1):
+        _check_draw(environment, config, configuration, held_out, seed)
         proposed = answer_text(random_configuration(rng, domain))
         review = review_answer(proposed, config.environment.initial, domain)
         configuration = review.configuration or config.environment.initial
@@ -66,14 +66,16 @@ def _check_nearest(domain: Domain) -> None:
         knobs = {space.share: 1 / len(space.groups)}
         knobs |= {knob: space.maximum(knob) for knob in space.difficulty_knobs}
         try:
-            near = dict(domain.nearest(group, knobs))
+            nearest = dict(domain.nearest(group, knobs))
         except InfeasibleError:
             continue
-        again = dict(domain.nearest(group, near))
-        _require(again == near, "nearest", f"of {knobs} is {near}, whose nearest is {again}")
+        second = dict(domain.nearest(group, nearest))
+        _require(
+            second == nearest, "nearest", f"of {knobs} is {nearest}, whose nearest is {second}"
+        )
         for knob in space.difficulty_knobs:
-            inside = -1e-9 <= near[knob] <= space.maximum(knob) + 1e-9
-            _require(inside, "nearest", f"{group}.{knob} is {near[knob]}, beyond its bounds")
+            within_bounds = -1e-9 <= nearest[knob] <= space.maximum(knob) + 1e-9
+            _require(within_bounds, "nearest", f"{group}.{knob} is {nearest[knob]}, out of bounds")
 
 
 def _check_draw(
@@ -81,9 +83,9 @@ def _check_draw(
     config: RunConfig,
     configuration: Configuration,
     held_out: Instances,
-    number: int,
+    seed: int,
 ) -> None:
-    """Compare two draws of a stage with one key, and a draw with another key."""
+    """Compare two draws of a stage with the same key, and a draw with another key."""
     count = config.stages.instances
 
     def draw(seed: int) -> Instances:
@@ -93,25 +95,25 @@ def _check_draw(
         )
         return stage.instances
 
-    boards, again, other = draw(number), draw(number), draw(number + 1000)
-    lines = _lines(environment, boards)
+    instances, repeated, other = draw(seed), draw(seed), draw(seed + 1000)
+    lines = _lines(environment, instances)
     _require(len(lines) == count, "draw", f"{len(lines)} instances instead of {count}")
-    same = lines == _lines(environment, again)
-    _require(same, "determinism", "one key draws different instances")
-    differs = count == 1 or lines != _lines(environment, other)
-    _require(differs, "determinism", "every key draws the same instances in the same order")
+    is_same = lines == _lines(environment, repeated)
+    _require(is_same, "determinism", "one key draws different instances")
+    is_different = count == 1 or lines != _lines(environment, other)
+    _require(is_different, "determinism", "every key draws the same instances in the same order")
     overlap = set(_lines(environment, held_out)) & set(lines)
     _require(not overlap, "draw", f"{len(overlap)} instances are held out for validation")
-    counts = Counter(str(group) for group in environment.groups(boards).tolist())
+    counts = Counter(str(group) for group in environment.groups(instances).tolist())
     for group, knobs in configuration.values().items():
         expected = knobs[environment.domain.space.share] * count
         _require(
             abs(counts[group] - expected) < 1 + 1e-6,
             "shares",
-            f"{counts[group]} instances of {group}, asked for were {expected:g}",
+            f"{counts[group]} instances of {group}, expected {expected:g}",
         )
         del counts[group]
-    _require(not counts, "shares", f"groups that the configuration lacks: {', '.join(counts)}")
+    _require(not counts, "shares", f"groups not in the configuration: {', '.join(counts)}")
 
 
 def _check_prompts(environment: TrainingEnvironment, instances: Instances) -> None:
@@ -120,8 +122,8 @@ def _check_prompts(environment: TrainingEnvironment, instances: Instances) -> No
     _require(len(prompts) == len(instances), "prompts", f"{len(prompts)} of {len(instances)}")
     _require(all(map(str.strip, prompts)), "prompts", "one is empty")
     _require(prompts == environment.prompts(instances), "prompts", "they change from call to call")
-    shared = len(set(prompts)) < len(set(lines))
-    _require(not shared, "prompts", "different instances have the same one")
+    distinct = len(set(prompts)) >= len(set(lines))
+    _require(distinct, "prompts", "different instances have the same one")
 
 
 def _check_scores(environment: TrainingEnvironment, instances: Instances) -> None:
@@ -129,10 +131,12 @@ def _check_scores(environment: TrainingEnvironment, instances: Instances) -> Non
     rows = np.repeat(np.arange(len(instances)), len(ANSWERS))
     texts = list(ANSWERS) * len(instances)
     scores = _judge(environment, instances.take(rows), texts).scores
-    backwards = _judge(environment, instances.take(rows[::-1]), texts[::-1]).scores
-    for name, one, other in zip(scores._fields, scores, backwards, strict=True):
-        _require(len(one) == len(texts), "scores", f"{len(one)} {name} for {len(texts)} answers")
-        _require(np.array_equal(one, other[::-1]), "alone", f"{name} depend on the batch")
+    reversed_scores = _judge(environment, instances.take(rows[::-1]), texts[::-1]).scores
+    for name, values, reversed_values in zip(scores._fields, scores, reversed_scores, strict=True):
+        count = len(values)
+        _require(count == len(texts), "scores", f"{count} {name} for {len(texts)} answers")
+        is_equal = np.array_equal(values, reversed_values[::-1])
+        _require(is_equal, "alone", f"{name} depend on the batch")
 
 
 def _check_demonstrations(environment: TrainingEnvironment, instances: Instances) -> None:
@@ -141,35 +145,35 @@ def _check_demonstrations(environment: TrainingEnvironment, instances: Instances
     for row in np.flatnonzero(~scores.valid)[:1]:
         _require(False, "demonstrations", f"{demonstrations[row]!r:.100} is not valid")
     rows = np.repeat(np.arange(len(instances)), len(ANSWERS))
-    other = _judge(environment, instances.take(rows), list(ANSWERS) * len(instances)).scores
-    invalid = other.rewards[~other.valid]
-    if len(invalid) and (highest := invalid.max()) >= (lowest := scores.rewards.min()):
-        _require(False, "pay", f"an invalid answer is paid {highest}, a demonstration {lowest}")
+    arbitrary = _judge(environment, instances.take(rows), list(ANSWERS) * len(instances)).scores
+    invalid_rewards = arbitrary.rewards[~arbitrary.valid]
+    if len(invalid_rewards):
+        highest, lowest = invalid_rewards.max(), scores.rewards.min()
+        problem = f"an invalid answer earns {highest}, a demonstration {lowest}"
+        _require(highest < lowest, "pay", problem)
 
 
 def _check_evidence(environment: TrainingEnvironment, instances: Instances) -> None:
     """Compare the records of an answer to each instance with the domain's counts and names."""
     texts = [ANSWERS[row % len(ANSWERS)] for row in range(len(instances))]
-    judged = _judge(environment, instances, texts)
-
+    judgement = _judge(environment, instances, texts)
     episodes: tuple[EpisodeRecord, ...] = _call(
-        "evidence", lambda: environment.episodes(instances, texts, judged)
+        "evidence", lambda: environment.episodes(instances, texts, judgement)
     )
     evidence, domain = make_stage_evidence(0, episodes), environment.domain
-    counted = sum(tally.count for tally in evidence.validation.values())
-    agree = counted == len(texts) == len(episodes)
-    _require(agree, "evidence", f"{counted} answers are counted of {len(texts)}")
-    valid, expected = sum(episode.valid for episode in episodes), int(judged.scores.valid.sum())
+    count = sum(tally.count for tally in evidence.validation.values())
+    is_complete = count == len(texts) == len(episodes)
+    _require(is_complete, "evidence", f"counts {count} of {len(texts)} answers")
+    valid, expected = sum(episode.valid for episode in episodes), int(judgement.scores.valid.sum())
     _require(valid == expected, "evidence", f"{valid} valid, not {expected}")
     for slices in domain.slices.values():
         for group, tally in evidence.validation.items():
             levels = set(tally.slices.get(slices.factor, {}))
-            names, allowed = (", ".join(sorted(one)) for one in (levels, slices.levels))
             _require(
                 bool(levels) and levels <= set(slices.levels),
                 "slices",
-                f"{slices.factor} has in group {group} the levels {names or 'none'}; they must be "
-                f"{allowed}",
+                f"levels of {slices.factor} in group {group} must be "
+                f"{', '.join(sorted(slices.levels))}, got {', '.join(sorted(levels)) or 'none'}",
             )
 
 
@@ -177,9 +181,9 @@ def _judge(environment: TrainingEnvironment, instances: Instances, texts: Sequen
     return _call("scores", lambda: environment.judge(instances, texts))
 
 
-def _call(reason: str, make: Callable[[], Any]) -> Any:
+def _call(reason: str, function: Callable[[], Any]) -> Any:
     try:
-        return make()
+        return function()
     except UserError as error:
         raise ConformanceError(reason, str(error)) from error
     except Exception as error:
@@ -187,9 +191,9 @@ def _call(reason: str, make: Callable[[], Any]) -> Any:
 
 
 def _lines(environment: TrainingEnvironment, instances: Instances) -> list[str]:
-    return [json.dumps(one, sort_keys=True) for one in environment.digest_lines(instances)]
+    return [json.dumps(line, sort_keys=True) for line in environment.digest_lines(instances)]
 
 
-def _require(holds: bool, reason: str, detail: str) -> None:
-    if not holds:
+def _require(condition: bool, reason: str, detail: str) -> None:
+    if not condition:
         raise ConformanceError(reason, detail)

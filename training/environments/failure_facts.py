@@ -1,4 +1,4 @@
-"""Facts about failed answers: the parsed plan, and the agents' cells at the failure."""
+"""Explanations of failed answers: the parsed plan, and the agents' cells at the failure."""
 
 from collections.abc import Iterable, Sequence
 
@@ -18,7 +18,7 @@ _MOVES: dict[str, Cell] = {
 
 
 def failure_facts(episode: EpisodeRecord) -> tuple[str, ...]:
-    """Return short sentences that explain a failed answer; empty without information."""
+    """Return phrases that explain a failed answer, or none if nothing is known."""
     facts = [] if episode.reason is None else [episode.reason]
     if episode.lake is None:
         return tuple(facts)
@@ -26,34 +26,34 @@ def failure_facts(episode: EpisodeRecord) -> tuple[str, ...]:
     plan = episode.lake.plan
     if plan is None:
         return tuple(facts)
-    read = ", ".join(f"agent {agent} {' '.join(names)}" for agent, names in enumerate(plan))
-    facts.append(f"read as {read}")
-    cells = [line.split() for line in episode.lines]
-    starts, goals = (
-        _find_symbols(cells, symbols, len(plan)) for symbols in (START_SYMBOLS, GOAL_SYMBOLS)
-    )
+    actions = [f"agent {agent} {' '.join(names)}" for agent, names in enumerate(plan)]
+    facts.append(f"read as {', '.join(actions)}")
+    board = [line.split() for line in episode.lines]
+    starts = _find_symbols(board, START_SYMBOLS[: len(plan)])
+    goals = _find_symbols(board, GOAL_SYMBOLS[: len(plan)])
     if episode.failure == "goal_not_reached" or episode.time is None:
         ends = [_move(start, names) for start, names in zip(starts, plan, strict=True)]
         facts.append(f"they end at {_format_cells(ends)}, the goals are {_format_cells(goals)}")
         return tuple(facts)
-    before = [_move(at, names[: episode.time]) for at, names in zip(starts, plan, strict=True)]
-    after = [_move(at, names[: episode.time + 1]) for at, names in zip(starts, plan, strict=True)]
-    facts.append(f"in that step from {_format_cells(before)} to {_format_cells(after)}")
+    sources, targets = (
+        [_move(start, names[:steps]) for start, names in zip(starts, plan, strict=True)]
+        for steps in (episode.time, episode.time + 1)
+    )
+    facts.append(f"in that step from {_format_cells(sources)} to {_format_cells(targets)}")
     return tuple(facts)
 
 
-def _find_symbols(cells: Sequence[Sequence[str]], symbols: str, count: int) -> list[Cell]:
-    """Return the cells of the first `count` symbols on a board."""
-    places = {
+def _find_symbols(board: Sequence[Sequence[str]], symbols: str) -> list[Cell]:
+    cells = {
         symbol: (row, column)
-        for row, line in enumerate(cells)
+        for row, line in enumerate(board)
         for column, symbol in enumerate(line)
     }
-    return [places[symbol] for symbol in symbols[:count]]
+    return [cells[symbol] for symbol in symbols]
 
 
-def _move(cell: Cell, names: Iterable[str]) -> Cell:
-    row, column = cell
+def _move(start: Cell, names: Iterable[str]) -> Cell:
+    row, column = start
     for name in names:
         row, column = row + _MOVES[name][0], column + _MOVES[name][1]
     return row, column

@@ -23,7 +23,7 @@ from jaxlake.language.rewards import RewardValues, Score, compute_scores, reward
 from jaxlake.runtime.random_keys import threefry_key
 from jaxlake.solver import Status
 from jaxlake.user_code import import_function
-from training.environments.protocol import Judged, Scores
+from training.environments.protocol import Judgement, Scores
 from training.errors import UserError, shorten
 from training.prompts import board_prompt
 from training.rollout.instances import (
@@ -41,8 +41,8 @@ from training.schema import RunConfig
 from training.schema.learning_sections import REWARD_FUNCTIONS
 
 _LARGEST_REWARD = float(np.finfo(np.float32).max)
-_OPTIMA = tuple(term.key for term in SCORES)
-_LABELS = np.array([kind.label if kind else None for kind in Failure], np.object_)
+_SCORE_KEYS = tuple(term.key for term in SCORES)
+_FAILURE_LABELS = np.array([kind.label if kind else None for kind in Failure], np.object_)
 
 
 @dataclass(frozen=True)
@@ -53,12 +53,12 @@ class Lake:
 
     @property
     def domain(self) -> Domain:
-        """Return the lake's description within the run's bounds."""
+        """The engineer's description of the lake, within the run's bounds."""
         lake = self.config.lake
         return lake_domain(lake.bounds, lake.num_agents)
 
     def validation_set(self) -> InstanceSet:
-        """Return the boards of all cells, which depend on `validation` and the number of agents."""
+        """Return the boards of all cells; they depend on `validation` and the agents only."""
         key = threefry_key(self.config.validation.seed)
         return self._draw_cells("validation set", key, self.config.cells.per_cell, DigestSet())
 
@@ -71,7 +71,7 @@ class Lake:
         return self._draw_cells("warm start", key, per_cell, seen, substitute=True)
 
     def _draw_cells(
-        self, what: str, key: jax.Array, per_cell: int, seen: DigestSet, *, substitute: bool = False
+        self, name: str, key: jax.Array, per_cell: int, seen: DigestSet, *, substitute: bool = False
     ) -> InstanceSet:
         """Return boards of each size, hole ratio and wait ratio; print how many are missing."""
         cells, lake = self.config.cells, self.config.lake
@@ -88,7 +88,7 @@ class Lake:
         )
         for outcome in outcomes:
             if outcome.missing:
-                console.print(f"{what}: {outcome}", style="yellow")
+                console.print(f"{name}: {outcome}", style="yellow")
         return boards
 
     def stage_set(
@@ -122,34 +122,36 @@ class Lake:
         style = self.config.prompt.style
         return [target(plan, style=style) for plan in instances.solutions.plan]
 
-    def judge(self, instances: InstanceSet, texts: Sequence[str]) -> Judged:
+    def judge(self, instances: InstanceSet, texts: Sequence[str]) -> Judgement:
         """Parse the plans, and verify them in batches on the device."""
         boards, max_steps = instances.instances, self.config.prompt.max_steps
         verdict = judge_texts(texts, boards, instances.solutions, max_steps=max_steps)
-        outcomes, paid = verdict.outcomes, self.config.reward
-        values = RewardValues(optimal=paid.optimal, valid=paid.valid, parsed=paid.parsed)
-        if paid.function is None:
+        outcomes, settings = verdict.outcomes, self.config.reward
+        values = RewardValues(
+            optimal=settings.optimal, valid=settings.valid, parsed=settings.parsed
+        )
+        if settings.function is None:
             rewards = np.asarray(reward(outcomes, values))
         else:
             has_optimum = np.asarray(instances.solutions.status) == Status.OPTIMAL
-            facts = compute_scores(verdict, has_optimum, values)
-            rewards = _call_reward_function(paid.function, texts, instances, facts)
+            answer_scores = compute_scores(verdict, has_optimum, values)
+            rewards = _call_reward_function(settings.function, texts, instances, answer_scores)
         scores = Scores(
             rewards=rewards,
             valid=np.asarray(outcomes.valid),
             best=np.asarray(outcomes.optimal_sum_of_costs),
             parsed=np.asarray(outcomes.parsed),
-            failures=_LABELS[np.asarray(outcomes.failure)],
+            failures=_FAILURE_LABELS[np.asarray(outcomes.failure)],
         )
-        return Judged(scores, verdict)
+        return Judgement(scores, verdict)
 
     def episodes(
-        self, instances: InstanceSet, texts: Sequence[str], judged: Judged
+        self, instances: InstanceSet, texts: Sequence[str], judgement: Judgement
     ) -> tuple[EpisodeRecord, ...]:
         """Return one record per board with its answer and the verifier's result."""
         ratios = self.config.cells.hole_ratios
         return tuple(
-            _episode(instances, row, text, judged, ratios) for row, text in enumerate(texts)
+            _episode(instances, row, text, judgement, ratios) for row, text in enumerate(texts)
         )
 
     def digest_lines(self, instances: InstanceSet) -> Iterator[Any]:
@@ -163,65 +165,65 @@ class Lake:
 
 
 def _call_reward_function(
-    name: str, texts: Sequence[str], instances: InstanceSet, facts: Sequence[Score]
+    name: str, texts: Sequence[str], instances: InstanceSet, scores: Sequence[Score]
 ) -> np.ndarray:
     """Return the rewards of a user's function, float32 (B,); invalid ones raise `UserError`."""
     function, rewards = import_function(name, REWARD_FUNCTIONS), []
-    for text, board, score in zip(texts, instances, facts, strict=True):
-        paid = function(text, board, score)
-        if not (isinstance(paid, Real) and abs(float(paid)) <= _LARGEST_REWARD):
+    for text, board, score in zip(texts, instances, scores, strict=True):
+        value = function(text, board, score)
+        if not (isinstance(value, Real) and abs(float(value)) <= _LARGEST_REWARD):
             raise UserError(
-                f"reward.function: {name} returned {shorten(paid)} for the answer {text!r:.100}; "
+                f"reward.function: {name} returned {shorten(value)} for the answer {text!r:.100}; "
                 "it must be a finite number"
             )
-        rewards.append(paid)
+        rewards.append(value)
     return np.array(rewards, np.float32)
 
 
 @lru_cache
 def _nearest_hole_ratio(ratios: tuple[float, ...], size: int, holes: int) -> str:
-    """Return the requested hole ratio of a board with `holes` holes."""
+    """Return the ratio of `ratios` that gives the number of holes closest to `holes`."""
     counts = np.asarray(hole_count(size, jnp.array(ratios)))
     return f"{ratios[int(np.argmin(np.abs(counts - holes)))]:g}"
 
 
 def _episode(
-    boards: InstanceSet, row: int, text: str, judged: Judged, hole_ratios: tuple[float, ...]
+    boards: InstanceSet, row: int, text: str, judgement: Judgement, hole_ratios: tuple[float, ...]
 ) -> EpisodeRecord:
-    verdict: Verdict = judged.details
-    answer, outcomes, scores = verdict.answers[row], verdict.outcomes, judged.scores
+    verdict: Verdict = judgement.details
+    answer, outcomes, scores = verdict.answers[row], verdict.outcomes, judgement.scores
     plan = None
     if answer.plan is not None:
-        plan = tuple(tuple(Action(one).name for one in actions) for actions in answer.plan)
-    size, holes = int(boards.instances.size[row]), boards.instances.holes[row]
-    count = int(holes[:size, :size].sum())
+        plan = tuple(tuple(Action(step).name for step in actions) for actions in answer.plan)
+    size = int(boards.instances.size[row])
+    holes = int(boards.instances.holes[row, :size, :size].sum())
     needs_wait = bool(boards.solutions.needs_wait[row])
     return EpisodeRecord(
         id=row,
         group=str(size),
         lines=tuple(boards.grid(row)),
         slices={
-            "hole_ratio": _nearest_hole_ratio(hole_ratios, size, count),
+            "hole_ratio": _nearest_hole_ratio(hole_ratios, size, holes),
             "waits": "wait needed" if needs_wait else "no wait needed",
         },
         text=text,
         reward=six_digits(scores.rewards[row]),
         valid=bool(scores.valid[row]),
-        scores={key: bool(getattr(outcomes, key)[row]) for key in _OPTIMA},
+        scores={key: bool(getattr(outcomes, key)[row]) for key in _SCORE_KEYS},
         parsed=bool(scores.parsed[row]),
         failure=scores.failures[row],
-        time=_optional(outcomes.time[row]),
+        time=_nonnegative_or_none(outcomes.time[row]),
         reason=answer.reason,
         lake=LakeAnswer(
             needs_wait=needs_wait,
             optimum=int(boards.solutions.sum_of_costs[row]),
             plan=plan,
             arrived=float(outcomes.at_goal[row].sum() / boards.instances.agent_mask[row].sum()),
-            agent=_optional(outcomes.agent[row]),
-            sum_of_costs=_optional(outcomes.sum_of_costs[row]),
+            agent=_nonnegative_or_none(outcomes.agent[row]),
+            sum_of_costs=_nonnegative_or_none(outcomes.sum_of_costs[row]),
         ),
     )
 
 
-def _optional(value: Any) -> int | None:
+def _nonnegative_or_none(value: Any) -> int | None:
     return None if value < 0 else int(value)

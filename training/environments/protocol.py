@@ -1,4 +1,4 @@
-"""The interface of training environments; `Lake` and `UserEnvironmentAdapter` implement it."""
+"""Interface of training environments, which `Lake` and `UserEnvironmentAdapter` implement."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
@@ -26,16 +26,16 @@ class Instances(ABC):
         """Return the instances at `rows`, in that order; rows may repeat."""
 
     @abstractmethod
-    def joined(self, other: Self) -> Self:
-        """Return these instances followed by those of `other`."""
+    def concatenate(self, other: Self) -> Self:
+        """Return these instances followed by `other`'s."""
 
     def without(self, rows: Sequence[int] | np.ndarray) -> Self:
         """Return all instances except those at `rows`."""
         return self.take(np.delete(np.arange(len(self)), np.asarray(rows)))
 
-    def part(self, number: int, count: int) -> Self:
-        """Return the instances of update `number`, from 0, with `count` instances per update."""
-        return self.take(range(number * count, (number + 1) * count))
+    def batch(self, index: int, size: int) -> Self:
+        """Return the instances of batch `index`, from 0, of `size` instances."""
+        return self.take(range(index * size, (index + 1) * size))
 
 
 class StageInstances(Protocol):
@@ -65,34 +65,34 @@ class Scores(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Judged:
-    """The scores of B answers, with details for their records."""
+class Judgement:
+    """The scores of B answers, and data for their records."""
 
     scores: Scores
     details: Any  # data for `TrainingEnvironment.episodes`, in any format
 
 
 class TrainingEnvironment(Protocol):
-    """An environment within one run's configuration.
+    """The training environment of one run.
 
-    All draws are deterministic functions of the typed JAX key and the other arguments. Arguments of
-    type `Any` are instances that this environment drew: implementations name their own subclass.
+    All draws are deterministic functions of the typed JAX key and the other arguments. Arguments
+    named `instances` or `held_out` are of the environment's own subclass of `Instances`.
     """
 
     @property
     def domain(self) -> Domain:
-        """The description of the environment for the engineer."""
+        """The engineer's description of the environment."""
 
     def validation_set(self) -> Instances:
-        """Return the fixed validation set, which depends on the section `validation` only."""
+        """Return the fixed validation set."""
 
     def warm_start_set(self, key: jax.Array, count: int, held_out: Any | None) -> Instances:
-        """Return about `count` instances to imitate, excluding `held_out`."""
+        """Return about `count` instances for imitation, none of them in `held_out`."""
 
     def stage_set(
         self, key: jax.Array, configuration: Configuration, count: int, held_out: Any
     ) -> StageInstances:
-        """Return the `count` training instances of a stage, excluding `held_out`."""
+        """Return the `count` training instances of a stage, none of them in `held_out`."""
 
     def groups(self, instances: Any) -> np.ndarray:
         """Return the group of each instance, int or str (B,), as in `KnobSpace.groups`."""
@@ -101,15 +101,15 @@ class TrainingEnvironment(Protocol):
         """Return the prompt of each instance; the answer follows directly."""
 
     def demonstrations(self, instances: Any) -> list[str]:
-        """Return an answer to imitate for each instance; raise a `UserError` if unsupported."""
+        """Return a valid answer to each instance; raise a `UserError` if unsupported."""
 
-    def judge(self, instances: Any, texts: Sequence[str]) -> Judged:
-        """Score each text, which may be anything, as the answer to its instance."""
+    def judge(self, instances: Any, texts: Sequence[str]) -> Judgement:
+        """Score each text as the answer to its instance; texts are arbitrary."""
 
     def episodes(
-        self, instances: Any, texts: Sequence[str], judged: Judged
+        self, instances: Any, texts: Sequence[str], judgement: Judgement
     ) -> "tuple[EpisodeRecord, ...]":
         """Return the records of judged answers."""
 
     def digest_lines(self, instances: Any) -> Iterable[Any]:
-        """Yield a JSON value per instance that identifies it, for digests."""
+        """Yield a JSON value per instance that identifies it in digests."""

@@ -15,7 +15,7 @@ from pydantic_core import PydanticSerializationError, ValidationError, to_jsonab
 
 from engineer import Configuration, Domain, KnobConfiguration
 from jaxlake.runtime.random_keys import threefry_key
-from training.environments.protocol import Instances, Judged, Scores
+from training.environments.protocol import Instances, Judgement, Scores
 from training.errors import UserError, did_you_mean, format_validation_errors, shorten
 from training.run.answer_records import EpisodeRecord
 from training.run.record_model import six_digits
@@ -43,8 +43,8 @@ class InstanceList(Instances):
         """Return the instances at `rows`, in that order."""
         return InstanceList(tuple(self.values[row] for row in rows))
 
-    def joined(self, other: "InstanceList") -> "InstanceList":
-        """Return these instances followed by those of `other`."""
+    def concatenate(self, other: "InstanceList") -> "InstanceList":
+        """Return these instances followed by `other`'s."""
         return InstanceList((*self.values, *other.values))
 
 
@@ -59,18 +59,18 @@ class DrawnStage:
 
 @dataclass(frozen=True)
 class UserEnvironmentAdapter:
-    """A `UserEnvironment` behind the interface `TrainingEnvironment`."""
+    """Adapts a `UserEnvironment` to the interface `TrainingEnvironment`."""
 
-    kind: str  # name in messages
+    kind: str  # package.module:NAME, for messages
     user: UserEnvironment[Any]
     stage_instances: int  # training instances per stage
     validation: KnobConfiguration  # configuration of the validation set
-    count_validation_instances: int
+    validation_count: int
     validation_seed: int
 
     @cached_property
     def domain(self) -> Domain:
-        """Return the user's description, limited to groups that have instances."""
+        """The user's description of the environment for the engineer."""
         return self.user.domain(self.stage_instances, self.validation_set().values)
 
     def validation_set(self) -> InstanceList:
@@ -80,7 +80,7 @@ class UserEnvironmentAdapter:
     @cached_property
     def _validation_set(self) -> InstanceList:
         key = threefry_key(self.validation_seed)
-        return self._draw(key, self.validation, self.count_validation_instances, None)
+        return self._draw(key, self.validation, self.validation_count, None)
 
     def warm_start_set(
         self, key: jax.Array, count: int, held_out: InstanceList | None
@@ -98,7 +98,8 @@ class UserEnvironmentAdapter:
             by_group[self.user.group(instance)].append(instance)
         groups = [group for group in self.user.space.groups if by_group[group]]
         statistics = {group: self._statistics(by_group[group]) for group in groups}
-        return DrawnStage(instances, {group: row for group, row in statistics.items() if row})
+        nonempty = {group: values for group, values in statistics.items() if values}
+        return DrawnStage(instances, nonempty)
 
     def _statistics(self, instances: Sequence[Any]) -> dict[str, float]:
         """Return the statistics of one group's instances; raise `UserError` if one is invalid."""
@@ -112,8 +113,8 @@ class UserEnvironmentAdapter:
                     f"{allowed}{did_you_mean(name, keys)}"
                 )
             if not (isinstance(value, numbers.Real) and math.isfinite(value)):
-                problem = f"got {shorten(value)}; it must be a finite number"
-                raise UserError(f"{self.kind}: statistics: {name}: {problem}")
+                problem = f"must be a finite number, got {shorten(value)}"
+                raise UserError(f"{self.kind}: statistics: {name} {problem}")
         return {name: six_digits(value) for name, value in statistics.items()}
 
     def groups(self, instances: InstanceList) -> np.ndarray:
@@ -130,24 +131,24 @@ class UserEnvironmentAdapter:
             raise UserError(f"{self.kind} has no demonstration(instance) to imitate")
         return [self.user.demonstration(instance) for instance in instances]
 
-    def judge(self, instances: InstanceList, texts: Sequence[str]) -> Judged:
+    def judge(self, instances: InstanceList, texts: Sequence[str]) -> Judgement:
         """Score the answers one by one; raise `UserError` for a failure that the domain lacks."""
-        answers = [self._score(*pair) for pair in zip(instances, texts, strict=True)]
-        scores = Scores(
-            rewards=np.array([answer.reward for answer in answers], np.float32),
-            valid=np.array([answer.valid for answer in answers], np.bool_),
-            best=np.array([_is_best(answer) for answer in answers], np.bool_),
-            parsed=np.array([answer.parsed for answer in answers], np.bool_),
-            failures=np.array([answer.failure for answer in answers], np.object_),
+        scores = [self._score(*pair) for pair in zip(instances, texts, strict=True)]
+        arrays = Scores(
+            rewards=np.array([score.reward for score in scores], np.float32),
+            valid=np.array([score.valid for score in scores], np.bool_),
+            best=np.array([_is_best(score) for score in scores], np.bool_),
+            parsed=np.array([score.parsed for score in scores], np.bool_),
+            failures=np.array([score.failure for score in scores], np.object_),
         )
-        return Judged(scores, answers)
+        return Judgement(arrays, scores)
 
     def episodes(
-        self, instances: InstanceList, texts: Sequence[str], judged: Judged
+        self, instances: InstanceList, texts: Sequence[str], judgement: Judgement
     ) -> tuple[EpisodeRecord, ...]:
         """Return one record per instance with its answer and score."""
-        scored = zip(instances, texts, judged.details, strict=True)
-        return tuple(self._episode(row, *one) for row, one in enumerate(scored))
+        answers = zip(instances, texts, judgement.details, strict=True)
+        return tuple(self._episode(row, *answer) for row, answer in enumerate(answers))
 
     def digest_lines(self, instances: InstanceList) -> Iterator[Any]:
         """Yield each instance as JSON, with its group."""
@@ -167,37 +168,40 @@ class UserEnvironmentAdapter:
         request = f"{count} instances of {json.dumps(configuration.values())}"
         if len(batch) != count:
             raise UserError(
-                f"{self.kind}: draw made {len(batch)} of {request}; it has to make all of them, "
-                "and Domain.nearest has to say of which configurations there are so many"
+                f"{self.kind}: draw returned {len(batch)} of {request}; it must return all of "
+                "them, and Domain.nearest must map to configurations that have enough instances"
             )
         groups = set(self.user.space.groups)
         if unknown := sorted({self.user.group(instance) for instance in batch} - groups):
             allowed = ", ".join(self.user.space.groups)
             allowed += did_you_mean(unknown[0], groups)
             raise UserError(
-                f"{self.kind}: group is {', '.join(unknown)}; it must be one of {allowed}"
+                f"{self.kind}: group must be one of {allowed}, got {', '.join(unknown)}"
             )
-        excluded_texts = {json.dumps(self._as_json(one), sort_keys=True) for one in excluded}
-        for instance in batch if excluded_texts else ():
-            if (text := json.dumps(self._as_json(instance), sort_keys=True)) in excluded_texts:
-                raise UserError(
-                    f"{self.kind}: draw made {text:.200}, which is held out for validation"
-                )
+        if excluded:
+            self._require_not_held_out(batch, excluded)
         return batch
+
+    def _require_not_held_out(self, batch: InstanceList, held_out: Sequence[Any]) -> None:
+        excluded = {json.dumps(self._as_json(instance), sort_keys=True) for instance in held_out}
+        for instance in batch:
+            if (text := json.dumps(self._as_json(instance), sort_keys=True)) in excluded:
+                raise UserError(
+                    f"{self.kind}: draw returned {text:.200}, which is held out for validation"
+                )
 
     def _score(self, instance: Any, text: str) -> Score:
         """Return the score of one answer; raise `UserError` if it would corrupt training."""
         score = self.user.score(instance, text)
         if not np.isfinite(np.float32(score.reward)):
             raise UserError(
-                f"{self.kind}: score of the answer {text!r:.100}: its reward is not finite, "
-                f"got {score.reward}"
+                f"{self.kind}: score of the answer {text!r:.100}: reward must be finite, got "
+                f"{score.reward}"
             )
         if score.failure is not None and score.failure not in self._failures:
             raise UserError(
-                f"{self.kind}: score: failure is {score.failure!r}; it must be one of the "
-                "domain's: "
-                f"{', '.join(self._failures)}{did_you_mean(score.failure, self._failures)}"
+                f"{self.kind}: score: failure must be one of {', '.join(self._failures)}, got "
+                f"{score.failure!r}{did_you_mean(score.failure, self._failures)}"
             )
         return score
 
@@ -206,7 +210,7 @@ class UserEnvironmentAdapter:
         return tuple(term.key for term in self.domain.failures)
 
     def _episode(self, row: int, instance: Any, text: str, score: Score) -> EpisodeRecord:
-        best = [term.key for term in self.domain.scores[:1]]
+        score_keys = [term.key for term in self.domain.scores[:1]]
         try:
             return EpisodeRecord(
                 id=row,
@@ -217,7 +221,7 @@ class UserEnvironmentAdapter:
                 text=text,
                 reward=six_digits(score.reward),
                 valid=score.valid,
-                scores=dict.fromkeys(best, _is_best(score)),
+                scores=dict.fromkeys(score_keys, _is_best(score)),
                 parsed=score.parsed,
                 failure=score.failure,
                 time=score.failure_position,
@@ -237,27 +241,32 @@ class UserEnvironmentAdapter:
 
 
 _adapters: dict[tuple[Any, ...], UserEnvironmentAdapter] = {}
-"""Cached environments by their configuration; domains and validation sets are used often."""
+"""Cached environments by configuration, since drawing validation sets can take long."""
 
 
 def get_user_environment(config: "RunConfig") -> UserEnvironmentAdapter:
     """Return the user's environment of a run's configuration."""
-    from training.schema.environment_sections import OtherEnvironment, OtherValidation
+    from training.schema.environment_sections import UserEnvironmentSection, UserValidationSection
 
     section, validation = config.environment, config.validation
-    if not isinstance(section, OtherEnvironment) or not isinstance(validation, OtherValidation):
-        raise TypeError(f"environment.kind: got {section.kind}, which is not a user's environment")
-    settings, own_class = section.settings.model_dump_json(), id(type(section.settings))
-    key = (own_class, settings, config.stages.instances, validation.model_dump_json())
+    if not isinstance(section, UserEnvironmentSection) or not isinstance(
+        validation, UserValidationSection
+    ):
+        raise TypeError(f"environment.kind must be a user's environment, got {section.kind}")
+    settings = section.settings
+    key = (
+        *(id(type(settings)), settings.model_dump_json()),
+        *(config.stages.instances, validation.model_dump_json()),
+    )
     if key not in _adapters:
         if len(_adapters) >= 8:
             _adapters.clear()
         _adapters[key] = UserEnvironmentAdapter(
             kind=section.kind,
-            user=section.settings,
+            user=settings,
             stage_instances=config.stages.instances,
             validation=validation.configuration,
-            count_validation_instances=validation.instances,
+            validation_count=validation.instances,
             validation_seed=validation.seed,
         )
     return _adapters[key]

@@ -1,4 +1,4 @@
-"""Compile gradient computations with the fastest options for CPUs."""
+"""Compilation of gradient computations with the fastest options for CPUs."""
 
 import os
 from collections.abc import Callable

@@ -19,8 +19,8 @@ from training.learner.packing import PackedGroups
 from training.policy.logprobs import target_logprobs, token_logprobs
 from training.schema import Grpo
 
-SMALLEST_DEVIATION = 1e-6
-"""Standard deviation up to which rewards count as equal."""
+MIN_DEVIATION = 1e-6
+"""Rewards with at most this standard deviation count as equal."""
 
 
 @jax.tree_util.register_dataclass
@@ -32,11 +32,11 @@ class GrpoBatch:
     log-probabilities belong to the trainer's weights before the update. If the update is a single
     optimizer step, they equal the new ones and are stored as NaN.
 
-    Identical completions of a prompt are computed once. The rows contain one of them, weighted by
-    the number of `copies`.
+    Identical completions of a prompt are computed once: the rows contain one of them, with their
+    number as its weight in `copies`.
     """
 
-    groups: PackedGroups  # the completions to learn from, in B bundles
+    groups: PackedGroups  # the completions to train on, in B bundles
     sampler_logprobs: Any  # float32 (B, R, W), from the engine that sampled the tokens
     old_logprobs: Any  # float32 (B, R, W)
     advantages: Any  # float32 (B, R, W), of each token's completion
@@ -58,7 +58,7 @@ def has_reward_variance(rewards: np.ndarray) -> np.ndarray:
     Returns:
         bool (prompts,).
     """
-    return rewards.std(axis=1) > SMALLEST_DEVIATION
+    return rewards.std(axis=1) > MIN_DEVIATION
 
 
 def group_advantages(rewards: np.ndarray, *, divide_by_std: bool) -> np.ndarray:
@@ -75,8 +75,8 @@ def group_advantages(rewards: np.ndarray, *, divide_by_std: bool) -> np.ndarray:
     if not divide_by_std:
         return centred
     deviation = rewards.std(axis=1, keepdims=True)
-    varies = deviation > SMALLEST_DEVIATION
-    return np.divide(centred, deviation, out=np.zeros_like(centred), where=varies)
+    has_variance = deviation > MIN_DEVIATION
+    return np.divide(centred, deviation, out=np.zeros_like(centred), where=has_variance)
 
 
 def token_objective(
@@ -131,8 +131,8 @@ def token_kl(new: jax.Array, reference: jax.Array) -> jax.Array:
     Returns:
         float32 with the shape of `new`.
     """
-    gap = reference - new
-    return jnp.exp(gap) - gap - 1
+    log_ratio = reference - new
+    return jnp.exp(log_ratio) - log_ratio - 1
 
 
 def logprobs(
@@ -201,7 +201,7 @@ def sum_loss(new: jax.Array, batch: GrpoBatch, settings: Grpo) -> tuple[jax.Arra
     loss = -objective
     metrics |= {"sampler_gap": jnp.abs(old - sampler)}
     if settings.kl_coefficient:
-        # Padding must not overflow, because infinity times 0 is NaN.
+        # exp must not overflow at padding, because infinity times weight 0 is NaN.
         kl = token_kl(new, jnp.where(targets, batch.reference_logprobs, current))
         loss += settings.kl_coefficient * kl
         metrics |= {"kl": kl}
@@ -216,9 +216,8 @@ def sum_loss(new: jax.Array, batch: GrpoBatch, settings: Grpo) -> tuple[jax.Arra
 def loss_weight(batch: GrpoBatch, settings: Grpo) -> jax.Array:
     """Return the divisor of a step's summed loss, float32 ().
 
-    Depending on the settings this is the number of target tokens, the number of completions to
-    learn from, or (Dr. GRPO) the constant maximum number of tokens of all completions, including
-    the completions that are left out.
+    Depending on the settings, this is the number of target tokens, the number of trained
+    completions, or (Dr. GRPO) the maximum number of tokens of all sampled completions.
 
     Args:
         batch: The batch of the whole step, with any leading axes.
@@ -237,8 +236,8 @@ def loss_weight(batch: GrpoBatch, settings: Grpo) -> jax.Array:
 def completion_sums(values: jax.Array, completions: jax.Array) -> jax.Array:
     """Return, at each token, the sum of values over the tokens of its completion.
 
-    The sums run along the row, so that devices exchange nothing and the order of the additions is
-    deterministic.
+    The sums run along the rows, so that devices need no communication and the order of the
+    additions is deterministic.
 
     Args:
         values: float32 (..., W).
@@ -250,8 +249,9 @@ def completion_sums(values: jax.Array, completions: jax.Array) -> jax.Array:
     """
 
     def add(left: Any, right: Any) -> Any:
-        (before, started), (value, starts) = left, right
-        return jnp.where(starts, value, before + value), started | starts
+        (left_sum, left_starts), (right_sum, right_starts) = left, right
+        total = jnp.where(right_starts, right_sum, left_sum + right_sum)
+        return total, left_starts | right_starts
 
     starts, row = _run_starts(completions), values.ndim - 1
     ends = jnp.roll(starts, -1, axis=-1).at[..., -1].set(True)

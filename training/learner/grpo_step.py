@@ -39,11 +39,11 @@ def grpo_optimizer(settings: Grpo, steps: int) -> optax.GradientTransformation:
     )
 
 
-def schedule_step(settings: Grpo, step: int) -> np.int32 | None:
-    """Return the `place` of `compiled_step` for a step of the run, or None for a constant rate.
+def get_schedule_step(settings: Grpo, step: int) -> np.int32 | None:
+    """Return the `schedule_step` of `compiled_step`; None for a constant learning rate.
 
-    A decaying learning rate depends on the step of the run. The optimizer's own count differs: a
-    rollback resets it, and learning to design adds steps. Steps are counted from 0.
+    A decaying learning rate depends on the step of the run, from 0. The optimizer's own count
+    differs: a rollback resets it, and learning to design adds steps.
     """
     return None if settings.schedule == "constant" else np.int32(step)
 
@@ -56,12 +56,12 @@ def compiled_step(
     temperature: float,
     steps: int,
 ) -> Any:
-    """Return the compiled step, (state, batch, designs, place) -> (state, metrics).
+    """Return the compiled step, (state, batch, designs, schedule_step) -> (state, metrics).
 
     The step donates the state and keeps its placement. The leading axes of the batch are
-    (micro-batches, bundles per micro-batch). `designs` are examples to imitate, or None. `place`,
-    int32 (), is the step of the run, from 0, that determines the learning rate; None uses the
-    optimizer's own count. `steps` is the number of optimizer steps of the run.
+    (micro-batches, bundles per micro-batch). `designs` are examples to imitate, or None. The
+    learning rate depends on `schedule_step`, int32 (); None uses the optimizer's own count. `steps`
+    is the number of optimizer steps of the run.
     """
     loss = functools.partial(
         summed_loss, graphdef=graphdef, settings=settings, temperature=temperature
@@ -78,17 +78,17 @@ def compiled_step(
         state: LearnerState,
         batch: GrpoBatch,
         designs: Sequences | None = None,
-        place: jax.Array | None = None,
+        schedule_step: jax.Array | None = None,
     ) -> tuple[LearnerState, Metrics]:
-        if place is not None:
-            state = set_schedule_step(state, place)
-        filled = batch.groups.targets.any(axis=(1, 2, 3)).sum()
+        if schedule_step is not None:
+            state = set_schedule_step(state, schedule_step)
+        micro_batch_count = batch.groups.targets.any(axis=(1, 2, 3)).sum()  # without empty ones
         tokens = jnp.maximum(batch.counts.sum(), 1).astype(jnp.float32)
         auxiliary_loss = None if designs is None else functools.partial(imitation, designs=designs)
         return gradient_step(
             state,
             batch,
-            filled,
+            micro_batch_count,
             loss_weight(batch, settings),
             loss=loss,
             optimizer=optimizer,

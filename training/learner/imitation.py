@@ -1,4 +1,4 @@
-"""Imitation learning: batches of plans and designs with similar lengths, and their loss."""
+"""Imitation learning from plans and from the rule engineer's designs: batches and loss."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ class Batch:
     """B examples of plans and designs."""
 
     sequences: Sequences
-    designs: Any  # bool (B,), True for designs
+    is_design: Any  # bool (B,)
 
 
 class ExamplePool:
@@ -39,29 +39,30 @@ class ExamplePool:
     ) -> None:
         self._pad_id = pad_id
         self._examples = [*plans, *designs]
-        self._plans = len(plans)
+        self._plan_count = len(plans)
         lengths = np.array([round_up(len(p) + len(a), LENGTH_STEP) for p, a in self._examples])
+        is_plan = np.arange(len(lengths)) < len(plans)
         self._lengths = np.unique(lengths)
-        kinds = (np.arange(len(lengths)) < len(plans), np.arange(len(lengths)) >= len(plans))
-        self._rows = [
-            [np.flatnonzero(kind & (lengths == length)) for kind in kinds]
+        self._rows = [  # by length, then plans before designs
+            [np.flatnonzero(kind & (lengths == length)) for kind in (is_plan, ~is_plan)]
             for length in self._lengths
         ]
 
     def draw(self, rng: np.random.Generator, count: int, design_share: float) -> Batch:
         """Return a batch of one length bucket, with `design_share` designs on average."""
-        kinds = len(self._examples) - self._plans
-        each = np.array([1.0 - design_share, design_share]) / np.maximum([self._plans, kinds], 1)
-        weights = np.array([[len(rows) for rows in of_kind] for of_kind in self._rows]) * each
+        counts = [self._plan_count, len(self._examples) - self._plan_count]
+        weight_per_example = np.array([1.0 - design_share, design_share]) / np.maximum(counts, 1)
+        rows_per_bucket = np.array([[len(rows) for rows in bucket] for bucket in self._rows])
+        weights = rows_per_bucket * weight_per_example
         totals = weights.sum(axis=1)
-        group = int(rng.choice(len(self._lengths), p=totals / totals.sum()))
-        designs = rng.random(count) < weights[group, 1] / totals[group]
-        rows = np.array([rng.choice(self._rows[group][int(kind)]) for kind in designs])
+        bucket = int(rng.choice(len(self._lengths), p=totals / totals.sum()))
+        is_design = rng.random(count) < weights[bucket, 1] / totals[bucket]
+        rows = np.array([rng.choice(self._rows[bucket][int(kind)]) for kind in is_design])
         prompts, answers = zip(*(self._examples[row] for row in rows), strict=True)
         sequences = pad_sequences(
-            prompts, answers, bucket=int(self._lengths[group]), pad_id=self._pad_id
+            prompts, answers, bucket=int(self._lengths[bucket]), pad_id=self._pad_id
         )
-        return Batch(sequences, rows >= self._plans)
+        return Batch(sequences, rows >= self._plan_count)
 
 
 def answer_nll(params: Any, sequences: Sequences, *, graphdef: nnx.GraphDef) -> jax.Array:

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, Literal, TypeAlias
 
 import jax
@@ -41,14 +40,13 @@ def initial_state(params: Any, optimizer: optax.GradientTransformation) -> Learn
 def set_schedule_step(state: LearnerState, step: jax.Array) -> LearnerState:
     """Return the state with the learning rate schedule moved to a step, int32 ()."""
 
-    def moved(part: Any) -> Any:
-        is_schedule = isinstance(part, optax.ScaleByScheduleState)
-        return part._replace(count=jnp.asarray(step, jnp.int32)) if is_schedule else part
+    def is_schedule(node: Any) -> bool:
+        return isinstance(node, optax.ScaleByScheduleState)
 
-    opt_state = jax.tree.map(
-        moved, state.opt_state, is_leaf=lambda part: isinstance(part, optax.ScaleByScheduleState)
-    )
-    return replace(state, opt_state=opt_state)
+    def set_count(node: Any) -> Any:
+        return node._replace(count=jnp.asarray(step, jnp.int32)) if is_schedule(node) else node
+
+    return replace(state, opt_state=jax.tree.map(set_count, state.opt_state, is_leaf=is_schedule))
 
 
 def learning_rate_schedule(
@@ -65,11 +63,11 @@ def learning_rate_schedule(
     first, end = peak / (warmup_steps + 1), max(steps, warmup_steps + 1)
     if kind == "cosine":
         return optax.warmup_cosine_decay_schedule(first, peak, warmup_steps, end, peak / 10)
-    rise = optax.linear_schedule(first, peak, max(warmup_steps, 1))
+    warmup = optax.linear_schedule(first, peak, max(warmup_steps, 1))
     if kind == "constant":
-        return rise
-    fall = optax.linear_schedule(peak, peak / 10, end - warmup_steps)
-    return optax.join_schedules([rise, fall], [warmup_steps])
+        return warmup
+    decay = optax.linear_schedule(peak, peak / 10, end - warmup_steps)
+    return optax.join_schedules([warmup, decay], [warmup_steps])
 
 
 def adamw(
@@ -128,38 +126,39 @@ def gradient_step(
     Returns:
         The new state, and the mean metrics with `loss` and `grad_norm`.
     """
-    learned = get_trainable(state.params)
+    trainable = get_trainable(state.params)
 
     def place_gradient(gradient: Any) -> Any:
         return (
             gradient if placement is None else constrain(gradient, get_trainable(placement.params))
         )
 
-    def loss_of(learned: Any, micro_batch: Any) -> tuple[jax.Array, Metrics]:
-        return loss(replace_trainable(state.params, learned), micro_batch)
+    def trainable_loss(trainable: Any, micro_batch: Any) -> tuple[jax.Array, Metrics]:
+        return loss(replace_trainable(state.params, trainable), micro_batch)
 
-    def add(number: jax.Array, total: Any) -> Any:
-        micro_batch = jax.tree.map(lambda leaf: jnp.asarray(leaf)[number], micro_batches)
+    def add(index: jax.Array, total: Any) -> Any:
+        micro_batch = jax.tree.map(lambda leaf: jnp.asarray(leaf)[index], micro_batches)
         if placement is not None:
             micro_batch = jax.tree.map(placement.split_rows, micro_batch)
-        summed, gradient = jax.value_and_grad(loss_of, has_aux=True)(learned, micro_batch)
-        return jax.tree.map(jnp.add, total, (*summed, place_gradient(gradient)))
+        sums, gradient = jax.value_and_grad(trainable_loss, has_aux=True)(trainable, micro_batch)
+        return jax.tree.map(jnp.add, total, (*sums, place_gradient(gradient)))
 
     first = jax.tree.map(lambda leaf: leaf[0], micro_batches)
-    shapes = jax.eval_shape(loss_of, learned, first)
-    *sums, zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), (*shapes, learned))
+    shapes = jax.eval_shape(trainable_loss, trainable, first)
+    *sums, zeros = jax.tree.map(
+        lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), (*shapes, trainable)
+    )
     value, metrics, gradient = jax.lax.fori_loop(0, count, add, (*sums, place_gradient(zeros)))
     value, gradient = _divide((value, gradient), weight)
     metrics = _divide(metrics, weight if metrics_weight is None else metrics_weight)
     if auxiliary_loss is not None:
-        whole = partial(replace_trainable, state.params)
-        (more, others), slope = jax.value_and_grad(
-            lambda one: auxiliary_loss(whole(one)), has_aux=True
-        )(learned)
-        value, metrics = value + more, metrics | others
-        gradient = jax.tree.map(jnp.add, gradient, place_gradient(slope))
-    updates, opt_state = optimizer.update(gradient, state.opt_state, learned)
-    params = replace_trainable(state.params, optax.apply_updates(learned, updates))
+        (auxiliary_value, auxiliary_metrics), auxiliary_gradient = jax.value_and_grad(
+            lambda leaves: auxiliary_loss(replace_trainable(state.params, leaves)), has_aux=True
+        )(trainable)
+        value, metrics = value + auxiliary_value, metrics | auxiliary_metrics
+        gradient = jax.tree.map(jnp.add, gradient, place_gradient(auxiliary_gradient))
+    updates, opt_state = optimizer.update(gradient, state.opt_state, trainable)
+    params = replace_trainable(state.params, optax.apply_updates(trainable, updates))
     metrics = metrics | {"loss": value, "grad_norm": optax.tree.norm(gradient)}
     state = LearnerState(params, opt_state, state.steps + 1)
     return (state, metrics) if placement is None else placement.place((state, metrics))
@@ -169,15 +168,15 @@ def _divide(tree: Any, weight: jax.Array) -> Any:
     return jax.tree.map(lambda leaf: leaf / weight.astype(leaf.dtype), tree)
 
 
-def require_finite(step: str, metrics: Mapping[str, Any], *, help: str) -> None:
+def require_finite(step: str, metrics: Mapping[str, Any], *, advice: str) -> None:
     """Raise a `UserError` if a metric of an optimizer step is not finite.
 
     Checking `loss` and `grad_norm` is enough: clipping by the norm spreads a NaN in the gradient to
-    all weights, and thus to every later loss. `help` names settings that may prevent the problem.
+    all weights, and thus to every later loss. `advice` names settings that may prevent the problem.
     """
-    wrong = [f"{name} {value:g}" for name, value in metrics.items() if not np.isfinite(value)]
-    if wrong:
+    invalid = [f"{name} {value:g}" for name, value in metrics.items() if not np.isfinite(value)]
+    if invalid:
         raise UserError(
-            f"{step} can't be used: {', '.join(wrong)}; metrics must be finite. The last "
-            f"checkpoint is unaffected; {help} may help, in a new run"
+            f"metrics of {step} must be finite, got {', '.join(invalid)}. The last checkpoint is "
+            f"unaffected. A new run with {advice} may avoid this"
         )

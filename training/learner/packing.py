@@ -1,6 +1,7 @@
-"""Pack completions into rows that share prompts, with few static shapes.
+"""Packing of completions into rows that share prompts, with few static shapes.
 
-A bundle contains the prompts of a few groups, each once, and rows of the maximum completion length.
+A group is a prompt and its completions. A bundle contains the prompts of a few groups, each once,
+and rows of the maximum completion length.
 """
 
 from collections.abc import Hashable, Sequence
@@ -37,30 +38,30 @@ class PackedGroups:
         return self.completions >= 0
 
 
-def count_copies(completions: Sequence[Hashable], learned: np.ndarray) -> np.ndarray:
+def count_copies(completions: Sequence[Hashable], mask: np.ndarray) -> np.ndarray:
     """Count identical completions within each group.
 
     Args:
         completions: P * n values, group by group.
-        learned: bool (P, n), which completions to learn from. The others are ignored.
+        mask: bool (P, n), which completions to train on. The others are ignored.
 
     Returns:
         int32 (P, n): the number of copies at the first of identical completions, 0 elsewhere.
     """
-    copies = np.zeros(learned.shape, np.int32)
-    per_group = learned.shape[1]
-    for group, row in enumerate(learned):
-        first: dict[Hashable, int] = {}
-        for number in np.flatnonzero(row).tolist():
-            same = first.setdefault(completions[group * per_group + number], number)
-            copies[group, same] += 1
+    copies = np.zeros(mask.shape, np.int32)
+    per_group = mask.shape[1]
+    for group, row in enumerate(mask):
+        first_index: dict[Hashable, int] = {}
+        for index in np.flatnonzero(row).tolist():
+            completion = completions[group * per_group + index]
+            copies[group, first_index.setdefault(completion, index)] += 1
     return copies
 
 
 def pack_groups(
     prompts: Sequence[Sequence[int]],
     completions: Sequence[Sequence[int]],
-    learned: np.ndarray,
+    mask: np.ndarray,
     *,
     bundles: int,
     minibatches: int,
@@ -74,12 +75,12 @@ def pack_groups(
     Args:
         prompts: Token ids of P prompts.
         completions: Token ids of P * n completions, prompt by prompt.
-        learned: Which completions to learn from, bool (P, n). The others are left out.
+        mask: Which completions to train on, bool (P, n). The others are left out.
         bundles: Total number of bundles. Each has room for P / bundles groups.
-        minibatches: Number of equal parts of the bundles. Groups with completions to learn from
-            are distributed evenly over the parts.
-        micro_batch_bundles: Bundles per micro-batch. A part fills its first micro-batches, with a
-            similar number of rows per bundle, and leaves the rest empty.
+        minibatches: Number of minibatches, with equal numbers of bundles. Groups with completions
+            to train on are distributed evenly over them.
+        micro_batch_bundles: Bundles per micro-batch. A minibatch fills its first micro-batches,
+            with a similar number of rows per bundle, and leaves the others empty.
         width: Tokens per row (W).
         bucket: Prompts are padded to a multiple of this.
         pad_id: Token id at padding.
@@ -89,22 +90,22 @@ def pack_groups(
         P / bundles.
 
     Raises:
-        ValueError: A prompt is empty, or a completion to learn from is longer than `width`.
+        ValueError: A prompt is empty, or a completion to train on is longer than `width`.
     """
-    lengths = np.array([len(tokens) for tokens in completions]).reshape(learned.shape)
+    lengths = np.array([len(tokens) for tokens in completions]).reshape(mask.shape)
     if not all(prompts):
-        raise ValueError("a prompt has 0 tokens; it must have at least 1")
-    if (longest := lengths[learned].max(initial=0)) > width:
-        raise ValueError(f"a completion has {longest} tokens; it must have at most {width}")
-    rows = {  # of groups with completions to learn from
-        group: [group * len(lengths[group]) + np.array(row) for row in of_group]
-        for group in range(len(prompts))
-        if (of_group := _pack_first_fit(lengths[group] * learned[group], width))
-    }
+        raise ValueError("prompts must not be empty")
+    if (max_length := lengths[mask].max(initial=0)) > width:
+        raise ValueError(f"completions must have at most {width} tokens, got {max_length}")
+    rows = {}  # indices of the completions in each row of each group with any
+    for group in range(len(prompts)):
+        if packed_rows := _pack_first_fit(lengths[group] * mask[group], width):
+            first = group * mask.shape[1]
+            rows[group] = [first + np.array(members) for members in packed_rows]
     capacity = len(prompts) // bundles
     layout: list[list[int]] = []  # the groups of each bundle
-    for part in range(minibatches):
-        sizes = {group: len(rows[group]) for group in list(rows)[part::minibatches]}
+    for minibatch in range(minibatches):
+        sizes = {group: len(rows[group]) for group in list(rows)[minibatch::minibatches]}
         used = round_up(-(-len(sizes) // capacity), micro_batch_bundles)
         unused = bundles // minibatches - used
         layout += _assign_to_bundles(sizes, used, capacity) + [[] for _ in range(unused)]
@@ -115,14 +116,15 @@ def pack_groups(
         pad_id,
     )
     for bundle, groups in enumerate(layout):
-        places = [(place, row) for place, group in enumerate(groups) for row in rows[group]]
-        for place, group in enumerate(groups):
+        row = 0
+        for slot, group in enumerate(groups):
             context = prompts[group][:-1]
-            packed.prompt_ids[bundle, place, : len(context)] = context
-            packed.prompt_mask[bundle, place, : len(context)] = True
-        for number, (place, row) in enumerate(places):
-            packed.row_prompts[bundle, number] = place
-            _fill_row(packed, (bundle, number), prompts[groups[place]], completions, row)
+            packed.prompt_ids[bundle, slot, : len(context)] = context
+            packed.prompt_mask[bundle, slot, : len(context)] = True
+            for members in rows[group]:
+                packed.row_prompts[bundle, row] = slot
+                _fill_row(packed, (bundle, row), prompts[group], completions, members)
+                row += 1
     return packed
 
 
@@ -136,15 +138,15 @@ def scatter_to_targets(values: Sequence[np.ndarray], groups: PackedGroups) -> np
     Returns:
         float32 (B, R, W), 0 at padding.
     """
-    owners = np.ravel(groups.completions)
+    completions = np.ravel(groups.completions)
     # The tokens of a completion are in order, so a stable sort keeps their order.
-    order = np.argsort(owners, kind="stable")
-    order = order[owners[order] >= 0]
-    placed = np.zeros(owners.size, np.float32)
-    placed[order] = np.concatenate(
-        [np.zeros(0, np.float32), *(values[owner] for owner in np.unique(owners[order]))]
+    order = np.argsort(completions, kind="stable")
+    order = order[completions[order] >= 0]
+    scattered = np.zeros(completions.size, np.float32)
+    scattered[order] = np.concatenate(
+        [np.zeros(0, np.float32), *(values[index] for index in np.unique(completions[order]))]
     )
-    return placed.reshape(groups.completions.shape)
+    return scattered.reshape(groups.completions.shape)
 
 
 def _padding(prompts: tuple[int, ...], rows: tuple[int, ...], pad_id: int) -> PackedGroups:
@@ -162,16 +164,16 @@ def _padding(prompts: tuple[int, ...], rows: tuple[int, ...], pad_id: int) -> Pa
 
 def _fill_row(
     packed: PackedGroups,
-    place: tuple[int, int],
+    index: tuple[int, int],
     prompt: Sequence[int],
     completions: Sequence[Sequence[int]],
     members: np.ndarray,
 ) -> None:
-    """Write completions of a prompt, given by their indices, into the row (bundle, number)."""
+    """Write the completions `members` of a prompt into the row with index (bundle, row)."""
     end = 0
     for member in members.tolist():
         tokens = completions[member]
-        span = (*place, slice(end, end := end + len(tokens)))
+        span = (*index, slice(end, end := end + len(tokens)))
         packed.input_ids[span] = [prompt[-1], *tokens[:-1]]
         packed.target_ids[span] = tokens
         packed.positions[span] = np.arange(len(tokens)) + len(prompt) - 1
@@ -182,8 +184,8 @@ def _pack_first_fit(lengths: np.ndarray, width: int) -> list[list[int]]:
     """Assign lengths above 0 to rows by first-fit decreasing; return the indices per row."""
     rows: list[list[int]] = []
     for index in np.argsort(-lengths, kind="stable")[: np.count_nonzero(lengths)].tolist():
-        free = (row for row in rows if lengths[row].sum() + lengths[index] <= width)
-        row = next(free, None)
+        fitting = (row for row in rows if lengths[row].sum() + lengths[index] <= width)
+        row = next(fitting, None)
         if row is None:
             rows.append(row := [])
         row.append(index)
@@ -192,8 +194,8 @@ def _pack_first_fit(lengths: np.ndarray, width: int) -> list[list[int]]:
 
 def _assign_to_bundles(sizes: dict[int, int], bundles: int, capacity: int) -> list[list[int]]:
     """Assign groups, largest first, to the bundle with the smallest total, up to `capacity`."""
-    dealt: list[list[int]] = [[] for _ in range(bundles)]
+    layout: list[list[int]] = [[] for _ in range(bundles)]
     for group in sorted(sizes, key=lambda group: -sizes[group]):
-        free = [bundle for bundle in dealt if len(bundle) < capacity]
-        min(free, key=lambda bundle: sum(sizes[other] for other in bundle)).append(group)
-    return dealt
+        free = [bundle for bundle in layout if len(bundle) < capacity]
+        min(free, key=lambda bundle: sum(sizes[member] for member in bundle)).append(group)
+    return layout

@@ -24,17 +24,17 @@ class Placement:
         """The sharding that replicates an array on every device."""
         return NamedSharding(jax.tree.leaves(self.params)[0].mesh, PartitionSpec())
 
-    def of(self, tree: Any) -> Any:
+    def get_shardings(self, tree: Any) -> Any:
         """Return the sharding of each leaf of a pytree that contains pytrees like the weights.
 
-        A leaf belongs to a weight if its path ends with the weight's path. This holds for the
-        optimizer's moments, even if it keeps them for some weights only.
+        A leaf has the sharding of a weight if its path ends with the weight's path, as the
+        optimizer's moments do. All other leaves are replicated.
         """
         weights = dict(jax.tree_util.tree_flatten_with_path(self.params)[0])
 
         def sharding(path: tuple[Any, ...], leaf: Any) -> NamedSharding:
-            ends = (path[start:] for start in range(len(path)))
-            match = next((weights[end] for end in ends if end in weights), None)
+            suffixes = (path[start:] for start in range(len(path)))
+            match = next((weights[suffix] for suffix in suffixes if suffix in weights), None)
             if match is None or len(match.spec) > len(leaf.shape):
                 return self.replicated
             return match
@@ -42,8 +42,8 @@ class Placement:
         return jax.tree_util.tree_map_with_path(sharding, tree)
 
     def place(self, tree: Any) -> Any:
-        """Return such a pytree with its shardings applied; under jit this is a constraint."""
-        return constrain(tree, self.of(tree))
+        """Return the pytree with `get_shardings` applied; under jit this is a constraint."""
+        return constrain(tree, self.get_shardings(tree))
 
     def split_rows(self, array: Any) -> Any:
         """Return an array of a micro-batch, (rows, ...), split over the batch axis of the mesh."""
@@ -58,11 +58,12 @@ def get_placement(graphdef: nnx.GraphDef, params: Any) -> Placement | None:
         return None
     shardings = parameter_shardings(model.config, model.mesh, model.lora)
     state = nnx.state(model, nnx.Param)
-    placed = state.from_flat_path(
-        (path, leaf.replace(shardings[".".join(map(str, path))]))
-        for path, leaf in nnx.to_flat_state(state)
+    return Placement(
+        state.from_flat_path(
+            (path, leaf.replace(shardings[".".join(map(str, path))]))
+            for path, leaf in nnx.to_flat_state(state)
+        )
     )
-    return Placement(placed)
 
 
 def place_like(tree: Any, params: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Write and read the adapters of a run with `model.lora`."""
+"""Export of a stage's policy, and the adapters of a run with `model.lora`."""
 
 from typing import Any
 
@@ -36,8 +36,8 @@ def load_stage_adapters(directory: RunDirectory, params: Any, stage: int) -> Any
     adapters, base = load_adapters(folder, get_trainable(params))
     if base != (version := compute_base_version(params)):
         raise UserError(
-            f"{folder}: its adapters belong to weights of version {base}, but model.pretrained now "
-            f"gives version {version}: restore the model that the run began with"
+            f"{folder}: its adapters belong to weights of version {base}, but model.pretrained has "
+            f"version {version} now; restore the model that the run began with"
         )
     return adapters
 

@@ -1,7 +1,7 @@
 """Atlas: the policy's success on new boards of every cell, measured without training.
 
-A cell is a map size with a hole ratio, with or without a required wait. The
-boards depend on the run's seed and the stage, and exclude the validation boards.
+A cell is a map size with a hole ratio, and requires a wait or no wait. The boards depend on the
+run's seed and the stage, and exclude the validation boards.
 """
 
 from collections.abc import Sequence
@@ -26,10 +26,11 @@ from training.run.seeds import derive_key, derive_seed
 from training.sampling.sampler import Sampler, SamplingRequest
 from training.schema import RunConfig
 
-CHUNK = 4096  # completions per call of the engine, so that progress can be shown
+CHUNK = 4096
+"""Completions per call of the engine, so that progress can be shown."""
 
 Cells = list[tuple[str, dict[str, float]]]
-"""Tuples of a map size, as in answers, a hole_ratio, and a wait_ratio of 0 or 1."""
+"""Map sizes, as names of groups, with the knobs hole_ratio, and wait_ratio of 0 or 1."""
 
 
 def get_atlas_cells(config: RunConfig) -> Cells:
@@ -57,11 +58,11 @@ def draw_cell_boards(
         UserError: No cell is feasible.
     """
     lake = config.lake
-    requested, requests = [], []
-    for number, (group, knobs) in enumerate(cells):
+    indices, requests = [], []
+    for index, (group, knobs) in enumerate(cells):
         size, holes, waits = int(group), knobs["hole_ratio"], knobs["wait_ratio"]
         if infeasibility(size, holes, lake.num_agents) is None:
-            requested.append(number)
+            indices.append(index)
             requests.append(BoardRequest(size, holes, waits, count, lake.num_agents))
     boards, outcomes = draw_boards(
         key,
@@ -71,7 +72,7 @@ def draw_cell_boards(
         seen=seen,
     )
     counts = [outcome.count - outcome.missing for outcome in outcomes]
-    return boards, np.repeat(requested, counts)
+    return boards, np.repeat(indices, counts)
 
 
 def measure_atlas(
@@ -83,10 +84,10 @@ def measure_atlas(
 ) -> DesignAtlas:
     """Return the atlas of a policy: the number of valid answers to the boards of every cell."""
     cells, answers = get_atlas_cells(config), config.engineer.atlas.answers
-    boards, cell_of = draw_atlas_boards(config, stage, cells, validation)
+    boards, cell_indices = draw_atlas_boards(config, stage, cells, validation)
     valid = count_valid(config, policy, sampler, boards, stream="atlas", stage=stage)
     counts = np.zeros((len(cells), answers + 1), np.int64)
-    np.add.at(counts, (cell_of, valid), 1)
+    np.add.at(counts, (cell_indices, valid), 1)
     atlas = DesignAtlas(
         cells=tuple(
             AtlasCell(group=group, knobs=knobs, boards=tuple(row.tolist()))
@@ -140,7 +141,7 @@ def read_atlas(directory: RunDirectory, config: RunConfig, stage: int) -> AtlasR
         file = directory.report_atlas(stage)
     record = file.read()
     if record.stage != stage:
-        raise UserError(f"{file.path}: stage: got {record.stage}, it stands for stage {stage}")
+        raise UserError(f"{file.path}: stage must be {stage}, got {record.stage}")
     cells = [(cell.group, cell.knobs) for cell in record.atlas.cells]
     if (cells, record.atlas.answers) != (get_atlas_cells(config), config.engineer.atlas.answers):
         raise UserError(
@@ -167,14 +168,14 @@ def count_valid(
     per_call = max(CHUNK // answers, 1)
     texts: list[str] = []
     with track(f"stage {stage}: {stream}", len(prompts) * answers, unit="answers") as advance:
-        for number, first in enumerate(range(0, len(prompts), per_call)):
+        for call, first in enumerate(range(0, len(prompts), per_call)):
             request = SamplingRequest(
                 prompts=prompts[first : first + per_call],
                 n=answers,
                 temperature=config.sampling.temperature,
                 max_tokens=config.prompt.max_tokens,
                 stop_token_ids=policy.stop_ids,
-                seed=derive_seed(config.seed, stream, stage, 1, number),
+                seed=derive_seed(config.seed, stream, stage, 1, call),
             )
             groups = sampler.sample(request)
             texts += [

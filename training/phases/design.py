@@ -70,16 +70,17 @@ def design(run: ActiveRun, sampler: Sampler, results: Sequence[StageResult]) -> 
 
 
 def add_costs(
-    config: RunConfig, design: DesignRecord[Configuration], view: StageView, more: Costs
+    config: RunConfig, design: DesignRecord[Configuration], view: StageView, other_cost: Costs
 ) -> DecisionRecord:
-    """Add the cost of the stage's training and `more` (notes, learning to design) to a design."""
-    trained = view.evidence.training
-    instances, resampled = (trained.instances, trained.resampled) if trained else (0, 0)
-    trained_on = Costs(
+    """Add the cost of the stage's training, and `other_cost`, to the cost of a design."""
+    training = view.evidence.training
+    instances, resampled = (training.instances, training.resampled) if training else (0, 0)
+    training_cost = Costs(
         training_instances=instances + resampled,
         rehearsed_designs=count_rehearsed_designs(config, instances),
     )
-    return DecisionRecord.model_validate(dict(design) | {"spent": design.spent + trained_on + more})
+    total = design.spent + training_cost + other_cost
+    return DecisionRecord.model_validate(dict(design) | {"spent": total})
 
 
 class _Notes(NamedTuple):
@@ -118,8 +119,8 @@ def _run_engineer(
     learning = run.directory.stage(stage).design_learning
     learning_cost = compute_learning_cost(learning.read() if learning.exists() else [])
     picking_cost = compute_picking_cost(run.directory.stage(stage))
-    more = Costs(engineer_tokens=notes.tokens) + learning_cost + picking_cost
-    return add_costs(run.config, design, view, more), notes
+    other_cost = Costs(engineer_tokens=notes.tokens) + learning_cost + picking_cost
+    return add_costs(run.config, design, view, other_cost), notes
 
 
 def _request_notes(

@@ -1,7 +1,7 @@
 """Learning to design: GRPO on the policy's own designs, scored by the stage's measured atlas.
 
-In style compact, simultaneous imitation of the rule preserves the format of designs. Text models
-learn from their whole text, including reasoning, by rewards alone.
+In style compact, simultaneous imitation of the rule preserves the format of designs. In style full,
+policies learn from rewards alone, on their whole text including reasoning.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ from engineer.context import ContextTooLongError
 from engineer.design import build_stage_context
 from training.errors import UserError
 from training.learner.batching import split_rows
-from training.learner.grpo_step import compiled_step, schedule_step
+from training.learner.grpo_step import compiled_step, get_schedule_step
 from training.learner.optimizer import LearnerState
 from training.phases.atlas import get_or_measure_atlas
 from training.phases.grpo_update import (
@@ -42,8 +42,8 @@ def learn_to_design(
     """Take the updates of `engineer.learning` after the last of `results`, and log them.
 
     The caller must save the returned state immediately, so that a resumed run does not take the
-    updates twice. The engine must hold the weights of `state`, whose buffers are donated, and holds
-    the new ones on return.
+    updates twice. The engine must hold the weights of `state`, whose buffers are donated. On
+    return, it holds the new weights.
 
     Raises:
         UserError: The context exceeds the limit even after truncation.
@@ -55,18 +55,18 @@ def learn_to_design(
     atlas = get_or_measure_atlas(run, sampler, state, results).atlas
     view = make_stage_view(run.config, results, stage)
     settings = make_design_settings(run.config)
-    prompts = _prompts(run, results)
-    rehearsal = run.config.rehearsal or RehearsalSection()
-    anchor = Rehearsal(run, rehearsal.contexts) if engineer.style == "compact" else None
+    prompts = _encode_context(run, results)
+    section = run.config.rehearsal or RehearsalSection()
+    rehearsal = Rehearsal(run, section.contexts) if engineer.style == "compact" else None
     learn = compiled_step(
         run.policy.graphdef,
         run.config.grpo.model_copy(update={"completions": choice.designs}),
-        rehearsal if anchor else None,
+        section if rehearsal else None,
         run.config.sampling.temperature,
         run.config.grpo_steps,
     )
     # Use the learning rate of the run's next step; these updates don't count as steps of the run.
-    place = schedule_step(run.config.grpo, run.optimizer_step(stage + 1, 1))
+    schedule_step = get_schedule_step(run.config.grpo, run.optimizer_step(stage + 1, 1))
     records = []
     sampler.drop_cache()  # as in a run that resumes here
     with (
@@ -84,7 +84,7 @@ def learn_to_design(
             )
             groups = sampler.sample(request)
             completions = [completion for group in groups for completion in group]
-            texts = [run.policy.decode(one.token_ids, prompts[0]) for one in completions]
+            texts = [run.policy.decode(design.token_ids, prompts[0]) for design in completions]
             scores = [score_design(text, view, settings.guard, atlas) for text in texts]
             rewards = np.array([score or 0.0 for score in scores], np.float32).reshape(fsdp, -1)
             batch = make_grpo_batch(
@@ -98,11 +98,11 @@ def learn_to_design(
                 minibatches=1,
             )
             metrics: Mapping[str, Any] = SKIPPED_STEP_METRICS
-            if anchor or batch.groups.targets.any():
-                designs = anchor and anchor.batch(
+            if rehearsal or batch.groups.targets.any():
+                designs = rehearsal and rehearsal.batch(
                     "design_learning", stage, run.config.updates_per_stage + number
                 )
-                state, metrics = learn(state, split_rows(batch, 1), designs, place)
+                state, metrics = learn(state, split_rows(batch, 1), designs, schedule_step)
             require_finite_metrics(jax.device_get(metrics))
             sampler.sync(run.policy.tensors(state.params))
             check_rollout(run.config.sampling, float(metrics["sampler_gap"]))
@@ -117,8 +117,8 @@ def learn_to_design(
                 reward_best=six_digits(max(usable, default=0.0)),
                 tokens=sum(len(completion.token_ids) for completion in completions),
                 atlas_rollouts=atlas.rollouts if number == 1 else 0,
-                rehearsed_designs=rehearsal.contexts if anchor else 0,
-                rehearsal_loss=six_digits(metrics["rehearsal_loss"]) if anchor else None,
+                rehearsed_designs=section.contexts if rehearsal else 0,
+                rehearsal_loss=six_digits(metrics["rehearsal_loss"]) if rehearsal else None,
                 grad_norm=six_digits(metrics["grad_norm"]),
                 sampler_gap=six_digits(metrics["sampler_gap"]),
             )
@@ -128,7 +128,7 @@ def learn_to_design(
     return state
 
 
-def _prompts(run: ActiveRun, results: Sequence[StageResult]) -> list[list[int]]:
+def _encode_context(run: ActiveRun, results: Sequence[StageResult]) -> list[list[int]]:
     """Return the token ids of the context after the last of `results`, once per fsdp device.
 
     With reasoning, this is the prompt of the first call of a design.

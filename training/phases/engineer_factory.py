@@ -39,21 +39,23 @@ def make_engineer(
     Raises:
         EngineerError: The configuration lacks a required setting.
     """
-    control, inner = split_control_name(kind or config.engineer.kind)
-    if inner == "checkpoint" and checkpoint is not None:
+    control, base_kind = split_control_name(kind or config.engineer.kind)
+    if base_kind == "checkpoint" and checkpoint is not None:
         reasoning = config.engineer.reasoning_tokens
-        engineer: Engineer = LanguageModelEngineer(checkpoint, inner, reasoning)
-    elif inner in ("checkpoint", "base", "model"):
-        weights = _weights(inner, config, directory, results)
-        engineer = run_on_first_process(_language_model(inner, config, weights, models))
-    elif inner == "endpoint":
+        engineer: Engineer = LanguageModelEngineer(checkpoint, base_kind, reasoning)
+    elif base_kind in ("checkpoint", "base", "model"):
+        weights = _get_weights(base_kind, config, directory, results)
+        engineer = run_on_first_process(
+            _make_language_model_engineer(base_kind, config, weights, models)
+        )
+    elif base_kind == "endpoint":
         engineer = run_on_first_process(make_endpoint_engineer(config.engineer))
-    elif is_code_name(inner):
-        engineer = run_on_first_process(import_engineer(inner))
+    elif is_code_name(base_kind):
+        engineer = run_on_first_process(import_engineer(base_kind))
     else:
         initial, stages = config.environment.initial, config.stages.count
         engineer = scripted_engineer(
-            inner, RunSettings(get_domain(config).space, initial, stages, config.seed)
+            base_kind, RunSettings(get_domain(config).space, initial, stages, config.seed)
         )
     return control(engineer) if control else engineer
 
@@ -61,7 +63,7 @@ def make_engineer(
 def make_endpoint_engineer(choice: EngineerChoice) -> Engineer:
     """Return the engineer that sends requests to `engineer.base_url`; see `make_engineer`."""
     if not choice.base_url or not choice.model:
-        raise EngineerError("endpoint: engineer.base_url and engineer.model are not set")
+        raise EngineerError("engineer.base_url and engineer.model must be set for kind endpoint")
     from engineer.engineers.endpoint import ChatClient, EndpointEngineer  # imports openai
 
     return EndpointEngineer(
@@ -79,30 +81,30 @@ def make_endpoint_engineer(choice: EngineerChoice) -> Engineer:
     )
 
 
-def _language_model(
+def _make_language_model_engineer(
     kind: str, config: RunConfig, weights: str, models: ModelServer
 ) -> LanguageModelEngineer:
     """Return an engineer with weights that vLLM loads; policies get their training prompts."""
-    policy = kind != "model"
-    chat = config.prompt.chat if policy else None
-    thinking = config.prompt.thinking and policy
+    is_policy = kind != "model"
+    chat = config.prompt.chat if is_policy else None
+    always_thinks = config.prompt.thinking and is_policy
 
     def generate(request: TextRequest) -> GeneratedText:
-        thinks = request.thinking or thinking
-        return models.ask(weights, replace(request, thinking=thinks), chat=chat)
+        thinking = request.thinking or always_thinks
+        return models.ask(weights, replace(request, thinking=thinking), chat=chat)
 
-    name = kind if policy else weights
+    name = kind if is_policy else weights
     return LanguageModelEngineer(generate, name, config.engineer.reasoning_tokens)
 
 
-def _weights(
+def _get_weights(
     kind: str, config: RunConfig, directory: RunDirectory, results: Sequence[StageResult]
 ) -> str:
     """Return the hub name or folder of a model."""
     choice = config.engineer
     if kind == "model":
         if not choice.model:
-            raise EngineerError("model: engineer.model is not set")
+            raise EngineerError("engineer.model must be set for kind model")
         return choice.model
     if kind == "base":
         return config.model.pretrained or str(directory.initial_policy)
@@ -168,14 +170,14 @@ class _FirstProcessNoteWriter(_FirstProcessEngineer):
         return _share_proposal(lambda: writer.write(prompt, seed))
 
 
-def _share_proposal(ask: Callable[[], Proposal]) -> Proposal:
-    def answer() -> dict[str, Any]:
+def _share_proposal(propose: Callable[[], Proposal]) -> Proposal:
+    def propose_as_json() -> dict[str, Any]:
         try:
-            return {"proposal": asdict(ask())}
+            return {"proposal": asdict(propose())}
         except EngineerError as error:
             return {"error": str(error), "spent": error.spent.model_dump()}
 
-    sent = broadcast_from_first("the answer of an engineer", answer)
-    if "error" in sent:
-        raise EngineerError(sent["error"], Costs(**sent["spent"]))
-    return Proposal(**sent["proposal"])
+    result = broadcast_from_first("the answer of an engineer", propose_as_json)
+    if "error" in result:
+        raise EngineerError(result["error"], Costs(**result["spent"]))
+    return Proposal(**result["proposal"])

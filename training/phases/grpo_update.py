@@ -15,7 +15,7 @@ from training.learner import grpo
 from training.learner.batching import Sequences, split_rows
 from training.learner.flops import update_flops
 from training.learner.grpo import GrpoBatch
-from training.learner.grpo_step import compiled_step, schedule_step
+from training.learner.grpo_step import compiled_step, get_schedule_step
 from training.learner.optimizer import LearnerState, require_finite
 from training.learner.packing import (
     PackedGroups,
@@ -84,7 +84,7 @@ def take_update(
         metrics |= counts
     if work is not None:
         model = nnx.merge(graphdef, state.params)
-        work.model_flops += _flops_of(model, rollout, settings)
+        work.model_flops += _count_flops(model, rollout, settings)
     with run.add_seconds(seconds, "update"):
         batch = make_rollout_batch(run, state.params, rollout)
         require_same("the batch of an update", batch)
@@ -94,10 +94,10 @@ def take_update(
             graphdef, settings, run.config.rehearsal, temperature, run.config.grpo_steps
         )
         steps = []
-        for number, minibatch in enumerate(_minibatches(batch, run)):
+        for i, minibatch in enumerate(_minibatches(batch, run)):
             if minibatch.groups.targets.any() or rehearsed is not None:
-                place = schedule_step(settings, step + number)
-                state, step_metrics = learn(state, minibatch, rehearsed, place)
+                schedule_step = get_schedule_step(settings, step + i)
+                state, step_metrics = learn(state, minibatch, rehearsed, schedule_step)
                 steps.append(jax.tree.map(six_digits, jax.device_get(step_metrics)))
         steps = steps or [SKIPPED_STEP_METRICS | ({"kl": 0.0} if settings.kl_coefficient else {})]
         means = {name: six_digits(np.mean([step[name] for step in steps])) for name in steps[0]}
@@ -122,7 +122,7 @@ def resample(
     seconds: dict[str, float],
     work: UpdateWork | None = None,
 ) -> tuple[Rollout, dict[str, int]]:
-    """Replace groups with equal rewards by groups of spare instances (dynamic sampling).
+    """Replace prompts with equal rewards by prompts of spare instances (dynamic sampling).
 
     See DAPO (Yu et al. 2025, section 3.2). There are at most `grpo.resamples` rounds, and no
     instance is used twice. `spare` holds `Instances` that the update does not use. Durations and
@@ -133,33 +133,33 @@ def resample(
     """
     rng = np.random.default_rng([seed, 1])
     order = rng.permutation(len(spare))
-    answered = replaced = 0
+    resampled = replaced = 0
     for _ in range(run.config.grpo.resamples):
-        equal = np.flatnonzero(~grpo.has_reward_variance(rollout.rewards))
-        chosen = order[answered : answered + len(equal)]
-        if not len(chosen):
+        replaceable = np.flatnonzero(~grpo.has_reward_variance(rollout.rewards))
+        rows = order[resampled : resampled + len(replaceable)]
+        if not len(rows):
             break
-        answered += len(chosen)
+        resampled += len(rows)
         round_seed = int(rng.integers(2**63))
-        boards = spare.take(chosen)
+        boards = spare.take(rows)
         request = rollout_request(run, boards, seed=round_seed)
         other = roll_out(run, sampler, boards, request, seconds=seconds, work=work)
         replacements = np.flatnonzero(grpo.has_reward_variance(other.rewards))
         replaced += len(replacements)
-        rollout = rollout.replace_groups(equal[: len(replacements)], other, replacements)
-    return rollout, {"resampled_boards": answered, "replaced_boards": replaced}
+        rollout = rollout.replace_prompts(replaceable[: len(replacements)], other, replacements)
+    return rollout, {"resampled_boards": resampled, "replaced_boards": replaced}
 
 
 def require_finite_metrics(metrics: Mapping[str, float]) -> None:
-    """Raise a `UserError` if a metric is not finite, before the update is written anywhere."""
+    """Raise a `UserError` if a metric of an update is not finite."""
     advice = "a smaller grpo.learning_rate, a smaller grpo.max_grad_norm or model.dtype=float32"
-    require_finite("the update", metrics, help=advice)
+    require_finite("the update", metrics, advice=advice)
 
 
-def _flops_of(model: Decoder, rollout: Rollout, settings: Grpo) -> float:
+def _count_flops(model: Decoder, rollout: Rollout, settings: Grpo) -> float:
     """Return the operations of loss and gradient over distinct completions."""
     mask = _copies(settings, rollout.completions, rollout.rewards) > 0
-    lengths = np.reshape([len(one.token_ids) for one in rollout.completions], mask.shape)
+    lengths = np.reshape([len(answer.token_ids) for answer in rollout.completions], mask.shape)
     groups = np.flatnonzero(mask.any(axis=1))
     prompts = [len(rollout.prompts[group]) for group in groups]
     answers = [lengths[group, mask[group]].tolist() for group in groups]
@@ -169,7 +169,7 @@ def _flops_of(model: Decoder, rollout: Rollout, settings: Grpo) -> float:
 def _learning_mask(
     settings: Grpo, completions: Sequence[Completion], rewards: np.ndarray
 ) -> np.ndarray:
-    """Return which of P * n completions to learn from, bool (P, n)."""
+    """Return which of P * n completions to train on, bool (P, n)."""
     mask = np.repeat(grpo.has_reward_variance(rewards)[:, None], rewards.shape[1], axis=1)
     if settings.mask_truncated:
         mask &= ~np.reshape([completion.truncated for completion in completions], mask.shape)
@@ -179,8 +179,8 @@ def _learning_mask(
 def _copies(settings: Grpo, completions: Sequence[Completion], rewards: np.ndarray) -> np.ndarray:
     """Return the copies of each distinct completion, int32 (P, n); see `count_copies`."""
     keys = [
-        (one.token_ids, one.logprobs.tobytes(), reward)
-        for one, reward in zip(completions, np.ravel(rewards).tolist(), strict=True)
+        (completion.token_ids, completion.logprobs.tobytes(), reward)
+        for completion, reward in zip(completions, np.ravel(rewards).tolist(), strict=True)
     ]
     return count_copies(keys, _learning_mask(settings, completions, rewards))
 
@@ -230,13 +230,18 @@ def make_grpo_batch(
         bucket=settings.length_bucket,
         pad_id=run.policy.pad_id,
     )
-    placed = np.append(advantages.reshape(-1), 0)  # entry -1, that of padding, is 0
+
+    def gather(values: np.ndarray) -> np.ndarray:
+        """Return each token's value of its completion, and 0 at padding, whose index is -1."""
+        return np.append(values.reshape(-1), 0)[groups.completions].astype(np.float32)
+
+    logprobs = [completion.logprobs for completion in completions]
     batch = GrpoBatch(
         groups=groups,
-        sampler_logprobs=scatter_to_targets([one.logprobs for one in completions], groups),
+        sampler_logprobs=scatter_to_targets(logprobs, groups),
         old_logprobs=np.full(groups.completions.shape, np.nan, np.float32),
-        advantages=placed[groups.completions].astype(np.float32),
-        copies=np.append(copies.reshape(-1), 0)[groups.completions].astype(np.float32),
+        advantages=gather(advantages),
+        copies=gather(copies),
     )
     if settings.kl_coefficient:
         reference = replace_trainable(params, run.reference)
@@ -251,16 +256,17 @@ def score_batch(run: ActiveRun, params: Any, batch: GrpoBatch) -> np.ndarray:
     the batch are ignored.
     """
     score = _compiled_scoring(run.policy.graphdef, run.config.sampling.temperature)
-    parts = split_rows(batch.groups, len(batch.groups.row_prompts) // run.config.model.mesh.fsdp)
-    return np.asarray(local_copy(score(params, parts))).reshape(batch.sampler_logprobs.shape)
+    count = len(batch.groups.row_prompts) // run.config.model.mesh.fsdp
+    scores = score(params, split_rows(batch.groups, count))
+    return np.asarray(local_copy(scores)).reshape(batch.sampler_logprobs.shape)
 
 
 def _minibatches(batch: GrpoBatch, run: ActiveRun) -> list[GrpoBatch]:
     """Split the bundles into minibatches of (micro-batches, bundles per micro-batch, ...)."""
-    parts = split_rows(batch, run.config.grpo.minibatches)
+    minibatches = split_rows(batch, run.config.grpo.minibatches)
     return [
-        split_rows(jax.tree.map(lambda leaf: leaf[part], parts), run.config.micro_batches)  # noqa: B023
-        for part in range(run.config.grpo.minibatches)
+        split_rows(jax.tree.map(lambda leaf: leaf[i], minibatches), run.config.micro_batches)  # noqa: B023
+        for i in range(run.config.grpo.minibatches)
     ]
 
 
@@ -269,11 +275,12 @@ def _compiled_scoring(graphdef: nnx.GraphDef, temperature: float) -> Any:
     logprobs = functools.partial(grpo.group_logprobs, graphdef=graphdef, temperature=temperature)
 
     @jax.jit
-    def score(params: Any, parts: Any) -> jax.Array:
-        def score_part(part: PackedGroups) -> jax.Array:
-            empty = jnp.zeros(part.target_ids.shape, jnp.float32)
-            return jax.lax.cond(part.targets.any(), lambda: logprobs(params, part), lambda: empty)
+    def score(params: Any, micro_batches: Any) -> jax.Array:
+        def score_one(groups: PackedGroups) -> jax.Array:
+            zeros = jnp.zeros(groups.target_ids.shape, jnp.float32)
+            has_targets = groups.targets.any()
+            return jax.lax.cond(has_targets, lambda: logprobs(params, groups), lambda: zeros)
 
-        return jax.lax.map(score_part, parts)
+        return jax.lax.map(score_one, micro_batches)
 
     return score

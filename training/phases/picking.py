@@ -15,7 +15,7 @@ from training.environments.catalogue import get_environment
 from training.environments.protocol import StageInstances
 from training.errors import UserError
 from training.phases.atlas import count_valid, draw_cell_boards, get_atlas_cells
-from training.rollout.instances import InstanceSet, StageBoards, join_boards
+from training.rollout.instances import InstanceSet, StageBoards, concatenate_boards
 from training.run.active_run import ActiveRun
 from training.run.directory import RunDirectory, StageDirectory
 from training.run.records import PicksRecord, RequestOutcome
@@ -44,12 +44,12 @@ def get_stage_instances(
     stage: int,
     configuration: Configuration,
     validation: Any,
-    known: Sequence[Any] = (),
+    earlier: Sequence[Any] = (),
 ) -> StageInstances:
     """Return the instances of a stage: drawn from its configuration, or selected (lake only).
 
-    The validation set is excluded. Boards of stages 1, 2, ... that are not in `known` are computed
-    again if they are needed.
+    The validation set is excluded. `earlier` are the instances of stages 1, 2, ... as far as they
+    are known; others are drawn again if they are needed.
 
     Raises:
         UserError: The file with the policy's results is missing or inconsistent.
@@ -62,14 +62,14 @@ def get_stage_instances(
         )
     if choice.method == "sfl":
         pool = draw_pool(config, choice, stage, validation)
-        valid, answers = _pool_answers(directory.stage(stage), len(pool))
+        valid, answers = _read_pool_answers(directory.stage(stage), len(pool))
         return _select_boards(config, choice, stage, pool, pool, valid, answers)
-    earlier = list(known[: stage - 1])
-    for number in range(len(earlier) + 1, stage):  # each stage depends on all earlier ones
-        earlier.append(
-            _reselect_boards(config, choice, directory, number, earlier, validation).instances
+    boards = list(earlier[: stage - 1])
+    for number in range(len(boards) + 1, stage):  # each stage depends on all earlier ones
+        boards.append(
+            _reselect_boards(config, choice, directory, number, boards, validation).instances
         )
-    return _reselect_boards(config, choice, directory, stage, earlier, validation)
+    return _reselect_boards(config, choice, directory, stage, boards, validation)
 
 
 def draw_pool(
@@ -112,25 +112,27 @@ def _select_boards(
     valid: np.ndarray,  # int (candidates,), valid answers per candidate
     answers: int,  # answers per candidate
 ) -> StageBoards:
-    """Return a stage's boards: the best candidates and random boards of the pool."""
-    best = np.argsort(-valid * (answers - valid), kind="stable")[: choice.pool // 4]
+    """Return a stage's boards: the most learnable candidates and random boards of the pool."""
+    learnable = np.argsort(-valid * (answers - valid), kind="stable")[: choice.pool // 4]
     rng = np.random.default_rng(derive_seed(config.seed, "train", stage))
     count = config.stages.instances
-    picked = (count + 1) // 2 if len(best) else 0
-    rows = [np.resize(rng.permutation(best), picked)]
+    picked = (count + 1) // 2 if len(learnable) else 0
+    rows = [np.resize(rng.permutation(learnable), picked)]
     rows.append(len(candidates) + np.resize(rng.permutation(len(pool)), count - picked))
-    boards = join_boards([candidates, pool])
+    boards = concatenate_boards([candidates, pool])
     order = rng.permutation(np.concatenate(rows))
     distinct = boards.take(_first_rows(boards, np.unique(order)))
-    outcomes = tuple(_outcomes(config, distinct))
+    outcomes = tuple(_make_outcomes(config, distinct))
     return StageBoards(boards.take(order), distinct, outcomes)
 
 
-def _pool_answers(files: StageDirectory, pool: int) -> tuple[np.ndarray, int]:
-    """Return the valid answers to each board of the pool, int (pool,), and answers per board."""
+def _read_pool_answers(files: StageDirectory, count: int) -> tuple[np.ndarray, int]:
+    """Return the valid answers to each board of the pool, int (count,), and answers per board."""
     record = files.picks.read()
-    if len(record.valid) != pool:
-        raise UserError(f"{files.picks.path}: valid: got {len(record.valid)} boards, not {pool}")
+    if len(record.valid) != count:
+        raise UserError(
+            f"{files.picks.path}: valid must have {count} boards, got {len(record.valid)}"
+        )
     return np.array(record.valid), record.answers
 
 
@@ -145,27 +147,31 @@ def _read_trained_boards(
         counts = [update.board_valid or () for update in updates if update.stage == stage]
         valid += [count for update in counts for count in update]
         if len(valid) != stage * per_stage:
-            problem = f"board_valid: stages up to {stage} have {len(valid)} boards"
-            raise UserError(f"{directory.metrics.path}: {problem}, not {stage * per_stage}")
-    trained = join_boards([part.take(range(min(per_stage, len(part)))) for part in boards])
+            raise UserError(
+                f"{directory.metrics.path}: board_valid must have {stage * per_stage} boards up to "
+                f"stage {stage}, got {len(valid)}"
+            )
+    trained = concatenate_boards(
+        [instances.take(range(min(per_stage, len(instances)))) for instances in boards]
+    )
     latest_rows = {_board_key(trained, row): row for row in range(len(trained))}
     rows = sorted(latest_rows.values())
     return trained.take(rows), np.array(valid, np.int64)[rows]
 
 
 def _first_rows(boards: InstanceSet, rows: np.ndarray) -> np.ndarray:
-    """Return the rows without those whose board occurs in an earlier row."""
-    first: dict[str, int] = {}
+    """Return the first row of each distinct board."""
+    first_rows: dict[str, int] = {}
     for row in rows.tolist():
-        first.setdefault(_board_key(boards, row), row)
-    return np.array(list(first.values()))
+        first_rows.setdefault(_board_key(boards, row), row)
+    return np.array(list(first_rows.values()))
 
 
 def _board_key(boards: InstanceSet, row: int) -> str:
     return "\n".join(boards.grid(row))
 
 
-def _outcomes(config: RunConfig, boards: InstanceSet) -> list[RequestOutcome]:
+def _make_outcomes(config: RunConfig, boards: InstanceSet) -> list[RequestOutcome]:
     """Return the boards as fulfilled requests by map size, with their actual ratios."""
     sizes, holes = boards.instances.size, np.asarray(boards.instances.holes)
     outcomes = []

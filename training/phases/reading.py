@@ -45,9 +45,9 @@ class EngineModel:
     def answer_costs(self, contexts: Sequence[str], answers: Sequence[str]) -> list[float]:
         """Return the negative log-likelihood of each answer at temperature 1, in nats."""
         prompts = [self.policy.encode_prompt(context) for context in contexts]
-        ends = [self.policy.encode_answer(answer) for answer in answers]
+        completions = [self.policy.encode_answer(answer) for answer in answers]
         scores = self.sampler.score(
-            [[*prompt, *answer] for prompt, answer in zip(prompts, ends, strict=True)]
+            [[*prompt, *tokens] for prompt, tokens in zip(prompts, completions, strict=True)]
         )
         costs = [
             -float(np.sum(logprobs[len(prompt) :]))

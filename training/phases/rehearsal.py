@@ -1,4 +1,4 @@
-"""Rehearsal: imitate the rule's edits of contexts while training on boards."""
+"""Rehearsal: imitation of the rule engineer's edits during training on boards."""
 
 import numpy as np
 
@@ -19,18 +19,20 @@ EXAMPLES = 8192
 
 
 def make_design_examples(config: RunConfig, count: int) -> list[DesignExample]:
-    """Return compact contexts of simulated runs with the rule's edits, followed by contrasts."""
+    """Return compact contexts of simulated runs with the rule's edits.
+
+    A context is followed by its contrasting context, if it has one.
+    """
     rng = np.random.default_rng(config.seed)
+    domain = get_domain(config)
     examples: list[DesignExample] = []
     while len(examples) < count:
-        readouts = synthetic_readouts(rng, get_domain(config), stages=config.stages.count)
+        readouts = synthetic_readouts(rng, domain, stages=config.stages.count)
         for readout in readouts:
-            for one in (
-                readout,
-                make_contrasting_readout(rng, readout, readouts, get_domain(config)),
-            ):
-                if one is not None:
-                    examples.append(design_example(one, get_domain(config)))
+            examples.append(design_example(readout, domain))
+            contrast = make_contrasting_readout(rng, readout, readouts, domain)
+            if contrast is not None:
+                examples.append(design_example(contrast, domain))
     return examples[:count]
 
 

@@ -1,4 +1,4 @@
-"""Resume a run from its newest checkpoint, and remove later results."""
+"""Resumption of a run from its newest checkpoint, which removes later results."""
 
 from typing import Any
 
@@ -36,20 +36,20 @@ def restore_learner(run: ActiveRun, params: Any) -> tuple[LearnerState, int, int
 
 def _remove_later_results(run: ActiveRun, progress: RunProgress | None) -> None:
     """Remove results that belong to updates after the newest checkpoint."""
-    config, designed = run.config, False
+    config, keep_validation = run.config, False
     if progress is None or progress.phase == "warm_start":
         steps = 0 if config.warm_start is None else config.warm_start.steps
         stage = 0 if steps > (0 if progress is None else progress.step) else 1
     elif progress.update < config.updates_per_stage:
         stage = progress.stage
     else:
-        designed = config.engineer.learning is not None and progress.phase == "train"
-        stage = progress.stage + (not designed)
-    if run.directory.remove_dependent_files(stage, keep_validation=designed):
-        what = "what was designed" if designed else "the validation"
+        keep_validation = config.engineer.learning is not None and progress.phase == "train"
+        stage = progress.stage + (not keep_validation)
+    if run.directory.remove_dependent_files(stage, keep_validation=keep_validation):
+        phase = "Design" if keep_validation else "Validate"
         console.print(
-            f"Stage {stage}: {what} and all after it is made again: it was of weights that came "
-            "after the newest checkpoint.",
+            f"Stage {stage}: removed all results from {phase} on, because their weights are newer "
+            "than the newest checkpoint. They are computed again.",
             style="yellow",
             soft_wrap=True,
         )

@@ -71,7 +71,7 @@ def read_stage_results(directory: RunDirectory, config: RunConfig) -> list[Stage
     results: list[StageResult] = []
     while (files := directory.stage(len(results))).episodes.exists():
         stage = len(results)
-        validated = make_stage_result(
+        result = make_stage_result(
             config,
             stage,
             files.configuration.read() if stage else None,
@@ -81,7 +81,7 @@ def read_stage_results(directory: RunDirectory, config: RunConfig) -> list[Stage
         )
         results.append(
             replace(
-                validated,
+                result,
                 start=files.start.read() if files.start.exists() else None,
                 gate=files.gate.read() if files.gate.exists() else None,
                 decision=files.decision.read() if files.decision.exists() else None,
@@ -139,20 +139,22 @@ def get_decision(results: Sequence[StageResult], stage: int) -> DecisionRecord:
 
 
 def get_reference_stage(results: Sequence[StageResult], stage: int) -> int:
-    """Return the stage that a stage's initial weights come from; rollbacks skip stages."""
+    """Return the stage whose final weights a stage starts with; rollbacks skip stages."""
     gate = results[stage - 1].gate
     return gate.reference if gate is not None and gate.restored == "checkpoint" else stage - 1
 
 
-def _compare(before: StageResult, after: StageResult) -> PairedComparison:
+def _compare(reference: StageResult, result: StageResult) -> PairedComparison:
     """Return the paired comparison of two stages on the validation set."""
-    answers = [[episode.valid for episode in one.episodes] for one in (before, after)]
-    if len(answers[0]) != len(answers[1]):
+    if len(reference.episodes) != len(result.episodes):
         raise UserError(
-            f"stages {before.stage} and {after.stage}: their episodes are answers to "
-            f"{len(answers[0])} and {len(answers[1])} instances"
+            f"stages {reference.stage} and {result.stage} must have the same number of episodes, "
+            f"got {len(reference.episodes)} and {len(result.episodes)}"
         )
-    return compare(*answers)
+    return compare(
+        [episode.valid for episode in reference.episodes],
+        [episode.valid for episode in result.episodes],
+    )
 
 
 def make_gate_record(config: RunConfig, results: Sequence[StageResult], stage: int) -> GateRecord:
@@ -164,11 +166,12 @@ def make_gate_record(config: RunConfig, results: Sequence[StageResult], stage: i
     settings = config.engineer.gate
     reference = get_reference_stage(results, stage)
     comparison = _compare(results[reference], results[stage])
-    fell = settings.rollback != "off" and has_fallen(comparison, settings.z)
-    restored = None if not fell or settings.rollback == "off" else settings.rollback
-    before = _designed_from(results, stage) if fell else None
+    restored = None
+    if settings.rollback != "off" and has_fallen(comparison, settings.z):
+        restored = settings.rollback
+    previous = _designed_from(results, stage) if restored else None
     tried = get_configuration(config, results, stage)
-    current = tried if before is None else before
+    current = tried if previous is None else previous
     notice = rollback_notice(comparison, restored, tried=tried, current=current) if restored else ""
     return GateRecord(
         reference=reference,
@@ -206,21 +209,21 @@ def make_stage_view(config: RunConfig, results: Sequence[StageResult], stage: in
 
 def _designed_from(results: Sequence[StageResult], stage: int) -> Configuration | None:
     """Return the configuration in force when a stage was designed; None for the first stage."""
-    before = results[stage - 1]
-    if before.gate is not None:
-        return before.gate.configuration
-    return None if before.start is None else before.start.designed_from
+    previous = results[stage - 1]
+    if previous.gate is not None:
+        return previous.gate.configuration
+    return None if previous.start is None else previous.start.designed_from
 
 
 def make_start_record(config: RunConfig, results: Sequence[StageResult]) -> StartRecord:
     """Return the history of `results` for the engineer of a run that starts after them."""
-    following = len(results)
-    history = _history_before(config, results, following)
-    rows = [dict(stage) | {"stage": stage.stage - results[-1].stage} for stage in history]
+    next_stage = len(results)
+    history = _history_before(config, results, next_stage)
+    renumbered = [dict(entry) | {"stage": entry.stage - results[-1].stage} for entry in history]
     return StartRecord(
-        history=tuple(map(StoredHistory.model_validate, rows)),
-        decision=_how_decided(results, following),
-        designed_from=_designed_from(results, following),
+        history=tuple(map(StoredHistory.model_validate, renumbered)),
+        decision=_get_decision_kind(results, next_stage),
+        designed_from=_designed_from(results, next_stage),
     )
 
 
@@ -241,19 +244,19 @@ def _history_before(
     """Return the history of earlier stages for the engineer, oldest first."""
     start = results[0].start
     history: list[StageHistory] = [] if start is None else list(start.history)
-    for after in results[1:stage]:
-        before = results[get_reference_stage(results, after.stage)]
-        if after.gate is not None and after.gate.restored:
+    for result in results[1:stage]:
+        reference = results[get_reference_stage(results, result.stage)]
+        if result.gate is not None and result.gate.restored:
             kind: DecisionKind = "rolled_back"
         else:
-            kind = _how_decided(results, after.stage)
-        tried = get_configuration(config, results, after.stage)
-        past = StageHistory.from_evidence(before.evidence, after.evidence, tried, kind)
-        history.append(past.model_copy(update={"summary": after.notes}))
+            kind = _get_decision_kind(results, result.stage)
+        configuration = get_configuration(config, results, result.stage)
+        entry = StageHistory.from_evidence(reference.evidence, result.evidence, configuration, kind)
+        history.append(entry.model_copy(update={"summary": result.notes}))
     return history
 
 
-def _how_decided(results: Sequence[StageResult], stage: int) -> DecisionKind:
+def _get_decision_kind(results: Sequence[StageResult], stage: int) -> DecisionKind:
     """Return the origin of a stage's configuration."""
     if stage > 1:
         return get_decision(results, stage - 1).kind
@@ -285,11 +288,11 @@ def _training_evidence(config: RunConfig, updates: Sequence[UpdateMetrics]) -> T
 
 def _by_group(config: RunConfig, updates: Sequence[UpdateMetrics]) -> dict[str, list[GroupMetrics]]:
     """Return the metrics of each group over all updates, in the order of the space."""
-    groups = get_domain(config).space.groups
-    rows = {
-        group: [one.by_group[group] for one in updates if group in one.by_group] for group in groups
+    metrics = {
+        group: [update.by_group[group] for update in updates if group in update.by_group]
+        for group in get_domain(config).space.groups
     }
-    return {group: metrics for group, metrics in rows.items() if metrics}
+    return {group: rows for group, rows in metrics.items() if rows}
 
 
 def _answer_statistics(rows: Sequence[GroupMetrics]) -> AnswerStatistics:

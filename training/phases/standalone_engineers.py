@@ -1,4 +1,4 @@
-"""Create engineers outside a run: a user's class, an endpoint, or a model in JAX or vLLM."""
+"""Construction of engineers outside a run: a user's class, an endpoint, or a model."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -30,7 +30,7 @@ def open_engineer(
     elif choice.kind != "model":
         yield import_engineer(choice.kind)
     elif sampler == "jax":
-        yield LanguageModelEngineer(_decoder(name, choice), name)
+        yield LanguageModelEngineer(_make_generator(name, choice), name)
     else:
         with ModelServer(Sampling(max_model_len=CONTEXT_TOKENS), choice) as models:
 
@@ -40,7 +40,7 @@ def open_engineer(
             yield LanguageModelEngineer(generate, name)
 
 
-def _decoder(name: str, choice: EngineerChoice) -> GenerateText:
+def _make_generator(name: str, choice: EngineerChoice) -> GenerateText:
     """Return a function that generates with the decoder of the trainee, without vLLM."""
     from training.policy import huggingface
     from training.policy.policy import open_policy

@@ -37,7 +37,7 @@ def make_started_config(config: RunConfig, source: Path, target: Path) -> RunCon
         start = stored.started_from
         design: Configuration = stored.environment.initial
         if start is None or Path(start.run).resolve() != source.resolve():
-            origin = "from no other run" if start is None else f"from {start.run}"
+            origin = "without --from" if start is None else f"from {start.run}"
             raise UserError(
                 f"--from: got {source}, but the run in {target} started {origin}; choose another "
                 "--run-dir"
@@ -81,8 +81,8 @@ def create_started_run(config: RunConfig, target: Path) -> None:
         raise UserError(f"{source.path}: has changed since this run's configuration was made")
     source_config = source.config()
     record = make_start_record(source_config, _read_complete_stages(source))
-    space, before = get_domain(config).space, record.designed_from
-    if before is not None and (space.violation(before) or space.grid_violation(before)):
+    space, previous = get_domain(config).space, record.designed_from
+    if previous is not None and (space.violation(previous) or space.grid_violation(previous)):
         record = record.model_copy(update={"designed_from": None})
     target.parent.mkdir(parents=True, exist_ok=True)
     with replace_folder(target) as partial:
@@ -97,8 +97,8 @@ def create_started_run(config: RunConfig, target: Path) -> None:
     )
     if source_config.seed == config.seed:
         console.print(
-            f"Both runs have seed {config.seed}: stage 1 draws the random numbers of stage 1 there."
-            f" --set seed={config.seed + 1} draws others.",
+            f"Both runs have seed {config.seed}, so their first stages draw the same random "
+            f"numbers; --set seed={config.seed + 1} avoids this.",
             style="yellow",
             soft_wrap=True,
         )
@@ -119,8 +119,10 @@ def _read_start(path: Path) -> tuple[StartedFrom, Configuration]:
 
 def _read_complete_stages(directory: RunDirectory) -> list[StageResult]:
     """Return the results of the complete stages."""
-    stages = [s for s in directory.stage_numbers() if directory.stage(s).digests.exists()]
+    stages = [
+        stage for stage in directory.stage_numbers() if directory.stage(stage).digests.exists()
+    ]
     results = read_stage_results(directory, directory.config())
     if not stages or len(results) <= stages[-1]:
-        raise UserError(f"{directory.path}: has no complete stage that a run could start from")
+        raise UserError(f"{directory.path}: has no complete stage to start from")
     return results[: stages[-1] + 1]

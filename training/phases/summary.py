@@ -41,14 +41,13 @@ def print_summary(
     heads = [f"stage {stage.stage}" if stage.stage else first for stage in stages]
     has_individual_rate = stages[0].total.isr is not None
 
-    def print_rates(title: str, write: Callable[[Rates], str]) -> None:
+    def print_rates(title: str, format_rates: Callable[[Rates], str]) -> None:
         table = new_table(title, label, *heads)
         for group in stages[0].groups:
-            table.add_row(
-                domain.group_name(group), *(write(stage.groups[group]) for stage in stages)
-            )
+            cells = (format_rates(stage.groups[group]) for stage in stages)
+            table.add_row(domain.group_name(group), *cells)
         table.add_section()
-        table.add_row("all", *(write(stage.total) for stage in stages))
+        table.add_row("all", *(format_rates(stage.total) for stage in stages))
         print_table(table)
 
     titles = {"valid": VALID[0].upper() + VALID[1:] if has_individual_rate else "Valid"}
@@ -58,12 +57,12 @@ def print_summary(
         if name == "valid" and changes:
             title = "\nValid, change from the weights it began with, points [95% interval, paired]"
             table = new_table(title, label, *heads[1:])
-            table.add_row("all", *map(change, changes))
+            table.add_row("all", *map(format_change, changes))
             print_table(table)
 
     if has_individual_rate:
         title = f"\n{ISR}: share of the agents at their goals, per cent"
-        print_rates(title, lambda row: format_isr(row) or "-")
+        print_rates(title, lambda rates: format_isr(rates) or "-")
 
     heads, configurations = ["stage 1 (given)"], [config.environment.initial.values()]
     for decision in summary.decisions:
@@ -72,9 +71,9 @@ def print_summary(
     knobs = ", ".join(domain.space.knobs)
     table = new_table(f"\nConfigurations: {knobs} (per cent)", label, *heads)
     for group in domain.space.groups:
-        values = [configuration[group].values() for configuration in configurations]
-        percents = (" ".join(f"{100 * ratio:.0f}" for ratio in ratios) for ratios in values)
-        table.add_row(domain.group_name(group), *percents)
+        knobs_by_stage = [configuration[group].values() for configuration in configurations]
+        cells = (" ".join(f"{100 * value:.0f}" for value in values) for values in knobs_by_stage)
+        table.add_row(domain.group_name(group), *cells)
     print_table(table)
     names = {decision.engineer for decision in summary.decisions}
     console.print(f"Written by: {', '.join(sorted(names))}.")
@@ -82,7 +81,7 @@ def print_summary(
         console.print(f"\n{problem}", style="yellow", soft_wrap=True)
 
 
-def change(comparison: PairedComparison) -> str:
+def format_change(comparison: PairedComparison) -> str:
     """Return the change of the valid rate with its interval, in percentage points."""
     low, high = comparison.interval()
     return f"{100 * comparison.difference:+.1f} [{100 * low:+.1f}, {100 * high:+.1f}]"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import jax
 
 from engineer import Configuration
-from training.environments.protocol import StageInstances
+from training.environments.protocol import Instances, StageInstances
 from training.errors import UserError
 from training.learner.grpo_step import grpo_optimizer
 from training.learner.optimizer import LearnerState, initial_state
@@ -60,41 +60,44 @@ def train(
     measure_pool(run, sampler, stage)
     seconds: dict[str, float] = {}
     with run.add_seconds(seconds, "boards"):
-        stage_instances = _draw(run, stage, configuration)
-    updates = _logged_updates(run, stage, done)
+        stage_instances = _draw_instances(run, stage, configuration)
+    updates = _read_logged_updates(run, stage, done)
     problems: Sequence[Finding] = find_problems(run.config, updates)
     count = len(stage_instances.instances) // settings.prompts_per_update
-    ahead = _prefetching(run, sampler, stage, done, count)
-    rehearsed = run.config.rehearsal
-    rehearsal = None if rehearsed is None else Rehearsal(run, rehearsed.contexts)
+    prefetcher = _make_prefetcher(run, sampler, stage, done, count)
+    section = run.config.rehearsal
+    rehearsal = None if section is None else Rehearsal(run, section.contexts)
 
-    def ask(number: int) -> SamplingRequest:
-        part = stage_instances.instances.part(number - 1, settings.prompts_per_update)
-        return rollout_request(run, part, seed=run.seed("sample", stage, number))
+    def get_boards(number: int) -> Instances:
+        return stage_instances.instances.batch(number - 1, settings.prompts_per_update)
 
-    following: SamplingRequest | None = None
+    def make_request(number: int) -> SamplingRequest:
+        seed = run.seed("sample", stage, number)
+        return rollout_request(run, get_boards(number), seed=seed)
+
+    next_request: SamplingRequest | None = None
     with ExitStack() as stack:
         advance = stack.enter_context(track(f"stage {stage}: train", count, start=done))
-        if ahead is not None:
-            stack.enter_context(ahead)
+        if prefetcher is not None:
+            stack.enter_context(prefetcher)
         for number in range(done + 1, count + 1):
             step = run.step(stage, number)
-            chosen = stage_instances.instances.part(number - 1, settings.prompts_per_update)
-            request = following or ask(number)
-            place = range((number - 1) * len(chosen), number * len(chosen))
-            spare = stage_instances.instances.without(place) if settings.resamples else None
+            boards = get_boards(number)
+            request = next_request or make_request(number)
+            rows = range((number - 1) * len(boards), number * len(boards))
+            spare = stage_instances.instances.without(rows) if settings.resamples else None
             designs = None if rehearsal is None else rehearsal.batch("rehearsal", stage, number)
-            following = None
-            if ahead is not None and number < count:
-                following = ask(number + 1)
-                ahead.expect(following)
+            next_request = None
+            if prefetcher is not None and number < count:
+                next_request = make_request(number + 1)
+                prefetcher.expect(next_request)
             work = UpdateWork()
             with run.profile_update(stage, number):
                 state, metrics = take_update(
                     run,
                     state,
-                    ahead or sampler,
-                    chosen,
+                    prefetcher or sampler,
+                    boards,
                     request,
                     step=run.optimizer_step(stage, number),
                     seconds=seconds,
@@ -102,9 +105,9 @@ def train(
                     spare=spare,
                     work=work,
                 )
-            if ahead is not None:
-                metrics["rollout_lag"] = ahead.lag
-            lag = 0 if ahead is None else ahead.lag
+            if prefetcher is not None:
+                metrics["rollout_lag"] = prefetcher.lag
+            lag = metrics.get("rollout_lag", 0)
             check_rollout(run.config.sampling, metrics["sampler_gap"], lag=lag)
             record = make_record(UpdateMetrics, stage=stage, update=number, step=step, **metrics)
             updates.append(record)
@@ -117,13 +120,7 @@ def train(
             problems = print_findings(find_problems(run.config, updates), problems)
             if number % settings.checkpoint_every == 0 or number == count:
                 with run.add_seconds(seconds, "checkpoint"):
-                    folder = run.directory.prefetched
-                    file = None if ahead is None else ahead.save_rollout(folder, step)
-                    run.directory.metrics.sync()  # log lines must be on disk before the checkpoint
-                    learned = stage - 1 if run.config.engineer.learning else 0
-                    logs = run.directory.log_digests(*([] if file is None else [file]))
-                    progress = RunProgress("train", stage, number, step, learned, logs)
-                    run.checkpoints.save(state, progress)
+                    _save_checkpoint(run, state, prefetcher, stage, number)
             timing = TimingRecord(
                 phase="train",
                 stage=stage,
@@ -138,19 +135,37 @@ def train(
     return TrainedStage(stage, configuration, stage_instances, tuple(updates), state)
 
 
-def _prefetching(
+def _save_checkpoint(
+    run: ActiveRun,
+    state: LearnerState,
+    prefetcher: PrefetchingSampler | None,
+    stage: int,
+    number: int,
+) -> None:
+    """Save the learner after an update of a stage, and the prefetched rollout if there is one."""
+    step, files = run.step(stage, number), []
+    if prefetcher is not None:
+        file = prefetcher.save_rollout(run.directory.prefetched, step)
+        files = [] if file is None else [file]
+    run.directory.metrics.sync()  # log lines must be on disk before the checkpoint
+    designs = stage - 1 if run.config.engineer.learning else 0
+    logs = run.directory.log_digests(*files)
+    run.checkpoints.save(state, RunProgress("train", stage, number, step, designs, logs))
+
+
+def _make_prefetcher(
     run: ActiveRun, sampler: Sampler, stage: int, done: int, count: int
 ) -> PrefetchingSampler | None:
     if not run.config.grpo.prefetch:
         return None
     if run.config.sampling.starts_vllm and jax.default_backend() == "cpu":
-        # Rollouts consist of short sequential steps, and updates use all cores. If they share
-        # cores, both finish earlier when rollouts have priority.
+        # Updates use all cores, and rollouts consist of short sequential steps. Both finish
+        # earlier if rollouts have priority.
         lower_priority(XLA_WORKERS)
-    ahead = PrefetchingSampler(sampler)
+    prefetcher = PrefetchingSampler(sampler)
     if 0 < done < count:
-        ahead.restore_rollout(run.directory.prefetched, run.step(stage, done))
-    return ahead
+        prefetcher.restore_rollout(run.directory.prefetched, run.step(stage, done))
+    return prefetcher
 
 
 def get_starting_state(
@@ -172,23 +187,23 @@ def get_starting_state(
     return initial_state(params, grpo_optimizer(run.config.grpo, run.config.grpo_steps))
 
 
-def _logged_updates(run: ActiveRun, stage: int, done: int) -> list[UpdateMetrics]:
+def _read_logged_updates(run: ActiveRun, stage: int, done: int) -> list[UpdateMetrics]:
     """Return the logged metrics of a stage's updates; raise a `UserError` if any is missing."""
     if done == 0:
         return []
     metrics, updates = run.directory.metrics, run.directory.updates(stage)
     numbers = [update.update for update in updates]
     if numbers != (expected := list(range(1, done + 1))):
-        lost = sorted(set(expected) - set(numbers))
-        what = f"lacks updates {lost}" if lost else f"has updates {numbers}, not {expected}"
+        missing = sorted(set(expected) - set(numbers))
+        problem = f"lacks updates {missing}" if missing else f"has updates {numbers}"
         raise UserError(
-            f"{metrics.path}: {what} of stage {stage}, which the checkpoint has: a line is "
-            "damaged. Restore the file, or remove the directory to start again"
+            f"{metrics.path}: {problem} of stage {stage}, but the checkpoint has updates 1 to "
+            f"{done}: a line is damaged. Restore the file, or remove the directory to start again"
         )
     return updates
 
 
-def _draw(run: ActiveRun, stage: int, configuration: Configuration) -> StageInstances:
+def _draw_instances(run: ActiveRun, stage: int, configuration: Configuration) -> StageInstances:
     """Draw the stage's instances, and write their configuration and statistics."""
     files = run.directory.stage(stage)
     if not files.configuration.exists():

@@ -1,4 +1,4 @@
-"""Validate: answer the fixed validation set, and roll back a stage whose rate has dropped."""
+"""Validate: answer the fixed validation set, and roll back a stage if its rate has dropped."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -54,8 +54,8 @@ def validate(run: ActiveRun, sampler: Sampler, trained: TrainedStage | None = No
         console.print(f"stage {stage}: {format_success_rates(rates.total)}", soft_wrap=True)
         run.trackers.log_validation(run.step(stage, run.config.updates_per_stage), rates)
         updates = () if trained is None else trained.updates
-        earlier = find_problems(run.config, updates)
-        print_findings(find_problems(run.config, updates, {stage: episodes}), earlier)
+        reported = find_problems(run.config, updates)
+        print_findings(find_problems(run.config, updates, {stage: episodes}), reported)
     if trained is None:
         result = make_stage_result(run.config, stage, None, episodes, (), {})
         return replace(result, start=files.start.read() if files.start.exists() else None)
@@ -88,7 +88,7 @@ def generate_answers(
     prompts: Sequence[Tokens] | None = None,
     samples: int = 1,
 ) -> list[SampledAnswer]:
-    """Return B * samples answers at the validation temperature, those to one instance adjacent.
+    """Return B * samples answers at the validation temperature, instance by instance.
 
     `prompts` are the result of `encode_prompts`, which is called if they are None.
     """
@@ -108,13 +108,11 @@ def generate_answers(
                 seed=config.validation.seed + first,
             )
             groups = sampler.sample(request)
-            answers += [
-                SampledAnswer(
-                    policy.decode(one.token_ids, prompt), len(one.token_ids), one.truncated
-                )
-                for prompt, group in zip(request.prompts, groups, strict=True)
-                for one in group
-            ]
+            for prompt, group in zip(request.prompts, groups, strict=True):
+                for completion in group:
+                    tokens = completion.token_ids
+                    text = policy.decode(tokens, prompt)
+                    answers.append(SampledAnswer(text, len(tokens), completion.truncated))
             advance(len(answers))
     return answers
 
@@ -122,13 +120,13 @@ def generate_answers(
 def judge_answers(
     config: RunConfig, boards: Instances, answers: Sequence[SampledAnswer]
 ) -> tuple[EpisodeRecord, ...]:
-    """Return the records of one judged answer per instance."""
+    """Score one answer per instance, and return the records of the answers."""
     environment = get_environment(config)
-    texts = [one.text for one in answers]
+    texts = [answer.text for answer in answers]
     episodes = environment.episodes(boards, texts, environment.judge(boards, texts))
     return tuple(
-        episode.model_copy(update={"tokens": one.tokens, "truncated": one.truncated})
-        for episode, one in zip(episodes, answers, strict=True)
+        episode.model_copy(update={"tokens": answer.tokens, "truncated": answer.truncated})
+        for episode, answer in zip(episodes, answers, strict=True)
     )
 
 

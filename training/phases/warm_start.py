@@ -32,7 +32,7 @@ from training.run.checkpoints import RunProgress
 from training.run.progress import track
 from training.run.records import TimingRecord, WarmStartMetrics, make_record, six_digits
 from training.schema import RunConfig
-from training.schema.environment_sections import OtherEnvironment
+from training.schema.environment_sections import UserEnvironmentSection
 
 ENGINEER_EVERY = 3
 LOG_EVERY = 10
@@ -72,7 +72,7 @@ def warm_start(run: ActiveRun, params: Any) -> Any:
 
     step = _compiled_step(run.policy, optimizer)
     losses: dict[str, list[jax.Array]] = defaultdict(list)
-    began = time.perf_counter()
+    start_time = time.perf_counter()
     with track("warm start", settings.steps, start=done, unit="steps") as advance:
         for number in range(done + 1, settings.steps + 1):
             rng = np.random.default_rng(run.seed("warm_start", 1, number))
@@ -84,23 +84,23 @@ def warm_start(run: ActiveRun, params: Any) -> Any:
             losses[name].append(metrics["loss"])
             if number % LOG_EVERY == 0:
                 means = {
-                    name: six_digits(np.mean([float(one) for one in recent]))
+                    name: six_digits(np.mean([float(loss) for loss in recent]))
                     for name, recent in losses.items()
                 }
                 losses.clear()
                 record = make_record(WarmStartMetrics, step=number, **means)
                 run.directory.metrics.append(record)
                 run.trackers.log_warm_start(record)
-                seconds = {"warm_start": round(time.perf_counter() - began, 4)}
+                seconds = {"warm_start": round(time.perf_counter() - start_time, 4)}
                 run.directory.timings.append(
                     TimingRecord(phase="warm_start", stage=0, step=number, seconds=seconds)
                 )
-                began = time.perf_counter()
+                start_time = time.perf_counter()
                 advance(number, "  ".join(f"{name} {value:.3f}" for name, value in means.items()))
             if number % settings.checkpoint_every == 0 or number == settings.steps:
                 latest = jax.device_get({key: metrics[key] for key in ("loss", "grad_norm")})
                 advice = "a smaller warm_start.learning_rate or model.dtype=float32"
-                require_finite(f"step {number} of the warm start", latest, help=advice)
+                require_finite(f"step {number} of the warm start", latest, advice=advice)
                 run.directory.metrics.sync()  # log lines must be on disk before the checkpoint
                 logs = run.directory.log_digests()
                 progress = RunProgress("warm_start", 0, number, number, logs=logs)
@@ -112,17 +112,18 @@ def texts_for_tokenizer(config: RunConfig) -> list[str]:
     """Return typical prompts, plans, contexts and configurations to train the tokenizer on."""
     environment = get_environment(config)
     count = TOKENIZER_INSTANCES
-    if isinstance(config.environment, OtherEnvironment) and config.warm_start is not None:
-        count = min(count, config.warm_start.instances)  # more are not needed
+    if isinstance(config.environment, UserEnvironmentSection) and config.warm_start is not None:
+        count = min(count, config.warm_start.instances)  # users may have few instances
     instances = environment.warm_start_set(threefry_key(config.seed), count, None)
     examples: list[tuple[str, str]] = _demonstration_pairs(environment, instances)
     examples += make_design_examples(config, TOKENIZER_DESIGNS)
     return [text for example in examples for text in example]
 
 
-def _demonstration_pairs(environment: TrainingEnvironment, batch: Any) -> list[tuple[str, str]]:
+def _demonstration_pairs(environment: TrainingEnvironment, instances: Any) -> list[tuple[str, str]]:
     """Return pairs of each instance's prompt and the answer to imitate."""
-    return list(zip(environment.prompts(batch), environment.demonstrations(batch), strict=True))
+    demonstrations = environment.demonstrations(instances)
+    return list(zip(environment.prompts(instances), demonstrations, strict=True))
 
 
 def _compiled_step(policy: Policy, optimizer: optax.GradientTransformation) -> Any:

@@ -1,4 +1,4 @@
-"""Check that the engine and the trainer compute the same log-probabilities."""
+"""Checks that the engine and the trainer compute the same log-probabilities."""
 
 from typing import Any
 
@@ -20,9 +20,9 @@ def check_engine(run: ActiveRun, params: Any, sampler: Sampler) -> None:
         SyncError: The log-probabilities differ by more than `sampling.gap_tolerance`.
     """
     settings = run.config.sampling
-    longest = max(settings.max_num_seqs, 128)
+    max_length = max(settings.max_num_seqs, 128)
     assert run.validation_prompts is not None
-    prompts = [prompt[:longest] for prompt in run.validation_prompts[:_PROMPTS]]
+    prompts = [prompt[:max_length] for prompt in run.validation_prompts[:_PROMPTS]]
     sampler.sync(run.policy.tensors(params))
     expected = run.policy.logprobs(params, prompts)
     check_agreement(sampler, prompts, expected, settings.gap_tolerance)
@@ -37,7 +37,6 @@ def check_rollout(settings: Sampling, gap: float, *, lag: int = 0) -> None:
     """
     if lag == 0 and gap > settings.gap_tolerance:
         raise SyncError(
-            f"the engine and the trainer disagree by {gap:.3g} nats on the log-probability of a "
-            "sampled token (mean); the limit is sampling.gap_tolerance = "
-            f"{settings.gap_tolerance:g}"
+            "the mean difference between the log-probabilities of the engine and the trainer must "
+            f"be at most sampling.gap_tolerance = {settings.gap_tolerance:g} nats, got {gap:.3g}"
         )

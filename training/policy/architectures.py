@@ -15,10 +15,10 @@ class Architecture:
     qk_norm: bool = False  # RMSNorm over each head's query and key, before they are rotated
     qkv_bias: bool = False  # biases in the projections to query, key and value
     head_dim: int | None = None  # default of config.json; None: hidden_size / query heads
-    free_head_dim: bool = True  # False: head_dim must be that quotient
+    free_head_dim: bool = True  # False: head_dim must be hidden_size / query heads
     ungrouped: bool = False  # default of num_key_value_heads: one key/value head per query head
-    fields: Mapping[str, Any] = field(default_factory=dict)  # written in every config.json
-    none: tuple[str, ...] = ()  # fields that must be present and null
+    fields: Mapping[str, Any] = field(default_factory=dict)  # constant fields of config.json
+    null_fields: tuple[str, ...] = ()  # fields that config.json must contain with the value null
 
 
 ARCHITECTURES: Mapping[str, Architecture] = {
@@ -46,12 +46,12 @@ ARCHITECTURES: Mapping[str, Architecture] = {
     "mistral": Architecture(
         "MistralForCausalLM",
         fields={"attention_dropout": 0.0, "sliding_window": None},
-        none=("sliding_window",),
+        null_fields=("sliding_window",),
     ),
 }
 """The families by the `model_type` of their config.json."""
 
-_NEUTRAL_VALUES = {  # field: the values that leave the computation unchanged
+_NEUTRAL_VALUES = {  # field: values with which the feature is off
     "hidden_act": ("silu",),
     "attention_bias": (False,),
     "mlp_bias": (False,),
@@ -77,18 +77,18 @@ class Llama3Rope:
     original_max_position_embeddings: int
 
     def __post_init__(self) -> None:
-        for one in dataclasses.fields(self):
-            _require_valid_field(one.name, float, getattr(self, one.name))
+        for name, value in dataclasses.asdict(self).items():
+            _require_valid_field(name, float, value)
         if not self.high_freq_factor > self.low_freq_factor:
             raise ValueError(
-                f"high_freq_factor is {self.high_freq_factor}; it must be more than "
-                f"low_freq_factor, which is {self.low_freq_factor}"
+                f"high_freq_factor must be greater than low_freq_factor = {self.low_freq_factor}, "
+                f"got {self.high_freq_factor}"
             )
 
     @classmethod
     def from_hf(cls, name: str, rope: Mapping[str, Any]) -> Self:
         """Parse a rotary scaling in a config.json; raise a `ValueError` if it is invalid."""
-        names = [one.name for one in dataclasses.fields(cls)]
+        names = [item.name for item in dataclasses.fields(cls)]
         if missing := [name for name in names if rope.get(name) is None]:
             raise ValueError(f"{name} of type 'llama3': {', '.join(missing)}: missing")
         return cls(**{name: rope[name] for name in names})
@@ -120,24 +120,24 @@ class DecoderConfig:
     def __post_init__(self) -> None:
         if self.model_type not in ARCHITECTURES:
             raise ValueError(
-                f"model_type is {self.model_type!r:.300}; it must be one of {_format_families()}"
+                f"model_type must be one of {_format_families()}, got {self.model_type!r:.300}"
             )
         if isinstance(self.rope_scaling, Mapping):  # as `dataclasses.asdict` gives it
             object.__setattr__(self, "rope_scaling", Llama3Rope(**self.rope_scaling))
-        for one in dataclasses.fields(self):
-            _require_valid_field(one.name, one.type, getattr(self, one.name))
+        for item in dataclasses.fields(self):
+            _require_valid_field(item.name, item.type, getattr(self, item.name))
         if self.head_dim % 2:
-            raise ValueError(f"head_dim is {self.head_dim}; rotary embedding needs an even number")
+            raise ValueError(f"head_dim must be even for the rotary embedding, got {self.head_dim}")
         if self.num_attention_heads % self.num_key_value_heads:
             raise ValueError(
-                f"num_attention_heads is {self.num_attention_heads}; it must be a multiple of "
-                f"num_key_value_heads, which is {self.num_key_value_heads}"
+                "num_attention_heads must be a multiple of num_key_value_heads = "
+                f"{self.num_key_value_heads}, got {self.num_attention_heads}"
             )
         quotient = self.hidden_size / self.num_attention_heads
         if not self.architecture.free_head_dim and self.head_dim != quotient:
             raise ValueError(
-                f"head_dim is {self.head_dim}; in a {self.model_type} model it must be hidden_size "
-                f"/ num_attention_heads, which is {quotient:g}"
+                "head_dim must be hidden_size / num_attention_heads = "
+                f"{quotient:g} in a {self.model_type} model, got {self.head_dim}"
             )
 
     @property
@@ -158,21 +158,16 @@ class DecoderConfig:
         """
         family: Any = fields.get("model_type")
         if not isinstance(family, str) or family not in ARCHITECTURES:
-            raise ValueError(
-                f"model_type is {family!r:.100}; it must be one of {_format_families()}"
-            )
+            raise ValueError(f"model_type must be one of {_format_families()}, got {family!r:.100}")
         architecture = ARCHITECTURES[family]
         fields = {**fields, "rope_parameters": _rope_parameters(fields)}
         _require_supported(architecture, fields)
-        values = {
-            one.name: fields[one.name]
-            for one in dataclasses.fields(cls)
-            if fields.get(one.name) is not None
-        }
-        required = [one for one in dataclasses.fields(cls) if one.default is dataclasses.MISSING]
+        defaults = {item.name: item.default for item in dataclasses.fields(cls)}
+        values = {name: fields[name] for name in defaults if fields.get(name) is not None}
         if architecture.ungrouped and "num_attention_heads" in values:
             values.setdefault("num_key_value_heads", values["num_attention_heads"])
-        if missing := [one.name for one in required if one.name not in values]:
+        required = [name for name in defaults if defaults[name] is dataclasses.MISSING]
+        if missing := [name for name in required if name not in values]:
             raise ValueError(f"{', '.join(missing)}: missing")
         if "head_dim" not in values:
             values["head_dim"] = _default_head_dim(architecture, values)
@@ -190,17 +185,17 @@ class DecoderConfig:
         rope: dict[str, Any] = {"rope_type": "default", "rope_theta": self.rope_theta}
         if self.rope_scaling is not None:
             rope |= {"rope_type": "llama3"} | dataclasses.asdict(self.rope_scaling)
-        written = dataclasses.asdict(self)
-        del written["model_type"], written["rope_scaling"]
+        fields = dataclasses.asdict(self)
+        del fields["model_type"], fields["rope_scaling"]
         if self.rope_scaling is not None:
-            written["rope_scaling"] = rope
+            fields["rope_scaling"] = rope
         return {
             "architectures": [self.architecture.class_name],
             "model_type": self.model_type,
             "hidden_act": "silu",
             **self.architecture.fields,
             "rope_parameters": rope,
-            **written,
+            **fields,
         }
 
 
@@ -209,51 +204,50 @@ def _format_families() -> str:
 
 
 def _require_valid_field(name: str, kind: Any, value: Any) -> None:
-    """Raise a `ValueError` if a field of `DecoderConfig` does not match its type."""
-    truth = isinstance(value, bool)
+    """Raise a `ValueError` if a field's value does not match its type."""
+    is_bool = isinstance(value, bool)
     if kind is bool:
-        fits, allowed = truth, "true or false"
+        valid, allowed = is_bool, "true or false"
     elif kind is int:
-        fits = isinstance(value, int) and not truth and value >= 1
+        valid = isinstance(value, int) and not is_bool and value >= 1
         allowed = "an integer of at least 1"
     elif kind is float:
-        fits = isinstance(value, int | float) and not truth and 0 < value < math.inf
+        valid = isinstance(value, int | float) and not is_bool and 0 < value < math.inf
         allowed = "a finite number above 0"
     else:
         return
-    if not fits:
-        raise ValueError(f"{name} is {value!r:.300}; it must be {allowed}")
+    if not valid:
+        raise ValueError(f"{name} must be {allowed}, got {value!r:.300}")
 
 
 def _require_supported(architecture: Architecture, fields: Mapping[str, Any]) -> None:
     for name, allowed in _NEUTRAL_VALUES.items():
         if name in fields and fields[name] not in allowed:
-            raise ValueError(f"{name} is {fields[name]!r:.300}; supported is only {allowed[-1]!r}")
-    for name in architecture.none:
+            raise ValueError(f"{name} must be {allowed[-1]!r}, got {fields[name]!r:.300}")
+    for name in architecture.null_fields:
         if fields.get(name, "missing") is not None:
-            raise ValueError(
-                f"{name} is {fields.get(name)!r:.300}; supported is only null, written out"
-            )
-    kinds = fields.get("layer_types") or []
-    if not isinstance(kinds, list | tuple) or any(kind != "full_attention" for kind in kinds):
-        raise ValueError(f"layer_types is {kinds!r:.300}; supported is only 'full_attention'")
+            value = repr(fields[name]) if name in fields else "no such field"
+            raise ValueError(f"{name} must be an explicit null, got {value:.300}")
+    layer_types = fields.get("layer_types") or []
+    if not isinstance(layer_types, list | tuple) or set(map(str, layer_types)) - {"full_attention"}:
+        raise ValueError(f"layer_types must be 'full_attention' only, got {layer_types!r:.300}")
     for name in ("rope_scaling", "rope_parameters"):
         rope = fields.get(name)
         whole = isinstance(rope, Mapping) and rope.get("partial_rotary_factor") in (None, 1, 1.0)
         if rope and not (whole and _rope_type(rope) in ("default", "llama3")):
             raise ValueError(
-                f"{name} is {rope!r:.300}; supported are only rope_type 'default' and 'llama3', of "
-                "whole heads"
+                f"{name} must have rope_type 'default' or 'llama3' and rotate whole heads, got "
+                f"{rope!r:.300}"
             )
 
 
 def _rope_parameters(fields: Mapping[str, Any]) -> Any:
-    """Return `rope_parameters`, or its entry for full attention if it is given per layer type."""
+    """Return `rope_parameters`, or its entry for full attention if it has one per layer type."""
     rope = fields.get("rope_parameters")
     if isinstance(rope, Mapping) and any(isinstance(value, Mapping) for value in rope.values()):
         if "full_attention" not in rope:
             raise ValueError(
-                f"rope_parameters is {rope!r:.300}; the only layer type must be 'full_attention'"
+                f"rope_parameters must have the layer type 'full_attention', got {rope!r:.300}"
             )
         return rope["full_attention"]
     return rope
@@ -267,10 +261,10 @@ def _default_head_dim(architecture: Architecture, values: Mapping[str, Any]) -> 
     """Return the default of head_dim; raise a `ValueError` if it is not an integer."""
     if architecture.head_dim is not None:
         return architecture.head_dim
-    hidden, heads = values["hidden_size"], values["num_attention_heads"]
-    if not isinstance(hidden, int) or not isinstance(heads, int) or heads < 1 or hidden % heads:
+    width, heads = values["hidden_size"], values["num_attention_heads"]
+    if not isinstance(width, int) or not isinstance(heads, int) or heads < 1 or width % heads:
         raise ValueError(
-            f"hidden_size is {hidden!r:.300}; without head_dim it must be a multiple of "
-            f"num_attention_heads, which is {heads!r:.300}"
+            "hidden_size must be a multiple of num_attention_heads = "
+            f"{heads!r:.300} if head_dim is missing, got {width!r:.300}"
         )
-    return hidden // heads
+    return width // heads

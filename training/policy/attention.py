@@ -1,5 +1,6 @@
 """Attention over plain sequences, over rows that share prompts, and one token at a time.
 
+A bundle consists of several prompts and of rows of packed sequences that continue these prompts.
 Axis letters: B sequences or bundles, L tokens of each, H query heads, K key/value heads, hd
 head_dim; in a bundle G prompts of P tokens and R rows of W tokens.
 """
@@ -56,7 +57,7 @@ def prefill_attention(mask: jax.Array) -> Attention:
 
 
 def decode_attention(prompts: KeyValueCache, mask: jax.Array, step: jax.Array) -> Attention:
-    """Let one token of each of B * n sequences attend to its prompt and to earlier tokens.
+    """Let a token of each of B * n sequences attend to its prompt and to the tokens up to itself.
 
     Args:
         prompts: Keys and values of the B prompts. The n sequences of a prompt are adjacent.
@@ -75,28 +76,28 @@ def decode_attention(prompts: KeyValueCache, mask: jax.Array, step: jax.Array) -
         memory = _update_cache(memory, layer, step, (key, value))
         key_heads, length = memory[0].shape[2:4]
         query = query.reshape(batch, -1, key_heads, heads // key_heads, width)
-        own = [part[layer].reshape(batch, -1, *part.shape[2:]) for part in memory]
-        shared = [part[layer] for part in prompts]
+        keys, values = (array[layer].reshape(batch, -1, *array.shape[2:]) for array in memory)
+        prompt_keys, prompt_values = (array[layer] for array in prompts)
         exact: Any = {"preferred_element_type": jnp.float32}
         scores = jnp.concatenate(
             [
                 jnp.where(
                     mask[:, None, None, None],
-                    jnp.einsum("bnkgh,bkph->bnkgp", query, shared[0], **exact),
+                    jnp.einsum("bnkgh,bkph->bnkgp", query, prompt_keys, **exact),
                     -jnp.inf,
                 ),
                 jnp.where(
                     jnp.arange(length) <= step,
-                    jnp.einsum("bnkgh,bnkth->bnkgt", query, own[0], **exact),
+                    jnp.einsum("bnkgh,bnkth->bnkgt", query, keys, **exact),
                     -jnp.inf,
                 ),
             ],
             axis=-1,
         )
         weights = jax.nn.softmax(scores * width**-0.5, axis=-1).astype(value.dtype)
-        of_prompt, of_own = jnp.split(weights, [mask.shape[1]], axis=-1)
-        attended = jnp.einsum("bnkgp,bkph->bnkgh", of_prompt, shared[1], **exact)
-        attended += jnp.einsum("bnkgt,bnkth->bnkgh", of_own, own[1], **exact)
+        prompt_weights, weights = jnp.split(weights, [mask.shape[1]], axis=-1)
+        attended = jnp.einsum("bnkgp,bkph->bnkgh", prompt_weights, prompt_values, **exact)
+        attended += jnp.einsum("bnkgt,bnkth->bnkgh", weights, values, **exact)
         return attended.astype(value.dtype).reshape(rows, 1, heads, width), memory
 
     return attention
@@ -108,9 +109,9 @@ def _update_cache(
     """Write keys and values of a layer, each (B, L, K, hd), to the memory from index `step` on."""
     keys, values = (
         jax.lax.dynamic_update_slice(
-            part, jnp.moveaxis(fresh, 1, 2)[None].astype(part.dtype), (layer, 0, 0, step, 0)
+            cache, jnp.moveaxis(update, 1, 2)[None].astype(cache.dtype), (layer, 0, 0, step, 0)
         )
-        for part, fresh in zip(memory, new, strict=True)
+        for cache, update in zip(memory, new, strict=True)
     )
     return keys, values
 
@@ -139,7 +140,7 @@ def shared_prompt_attention(
     segments: jax.Array,
     implementation: AttentionImplementation = _DEFAULT_IMPLEMENTATION,
 ) -> PlainAttention:
-    """Let prompts attend to themselves, and each row's tokens to its prompt and own segment.
+    """Let prompts attend to themselves, and each row's tokens to their prompt and sequence.
 
     A bundle has L = G * P + R * W tokens: first its prompts, then its rows.
 
@@ -148,7 +149,7 @@ def shared_prompt_attention(
         row_prompts: int32 (B, R), index of the prompt, 0 to G - 1, that each row continues.
         segments: int32 (B, R, W), number of each token's sequence in its row. A token attends to
             itself and to earlier tokens with its number. The tokens of a sequence are contiguous.
-        implementation: AttentionImplementation of attention.
+        implementation: Kind of attention and its mesh.
 
     Returns:
         An attention over bundles, (B, L, heads, hd).
@@ -164,25 +165,27 @@ def shared_prompt_attention(
 
     def split(tokens: jax.Array) -> tuple[jax.Array, jax.Array]:
         """(B, L, heads, hd) to (B, G, P, heads, hd) and (B, R, W, heads, hd)."""
-        of_prompts, of_rows = jnp.split(tokens, [prompts * length], axis=1)
+        prompt_tokens, row_tokens = jnp.split(tokens, [prompts * length], axis=1)
         heads = tokens.shape[2:]
         return (
-            of_prompts.reshape(bundles, prompts, length, *heads),
-            of_rows.reshape(bundles, rows, width, *heads),
+            prompt_tokens.reshape(bundles, prompts, length, *heads),
+            row_tokens.reshape(bundles, rows, width, *heads),
         )
 
     def attend(query: jax.Array, key: jax.Array, value: jax.Array) -> jax.Array:
         (prompt_query, row_query), pairs = split(query), (split(key), split(value))
-        of_prompts = attend_prompts(*map(_merge_bundles, (prompt_query, pairs[0][0], pairs[1][0])))
+        prompt_output = attend_prompts(
+            *map(_merge_bundles, (prompt_query, pairs[0][0], pairs[1][0]))
+        )
         # Concatenate the keys of a row and of its prompt, so that one softmax covers both.
         key, value = (
-            jnp.concatenate([_gather_row_prompts(of_prompt, row_prompts), of_row], axis=2)
-            for of_prompt, of_row in pairs
+            jnp.concatenate([_gather_row_prompts(prompt_tokens, row_prompts), row_tokens], axis=2)
+            for prompt_tokens, row_tokens in pairs
         )
-        of_rows = attend_rows(_merge_bundles(row_query), _merge_bundles(key), _merge_bundles(value))
+        row_output = attend_rows(*map(_merge_bundles, (row_query, key, value)))
         heads = query.shape[2:]
-        parts = [part.reshape(bundles, -1, *heads) for part in (of_prompts, of_rows)]
-        return jnp.concatenate(parts, axis=1)
+        outputs = [output.reshape(bundles, -1, *heads) for output in (prompt_output, row_output)]
+        return jnp.concatenate(outputs, axis=1)
 
     return attend
 
@@ -190,29 +193,29 @@ def shared_prompt_attention(
 def _row_attention(
     prompt_mask: jax.Array, segments: jax.Array, implementation: AttentionImplementation
 ) -> PlainAttention:
-    """Let rows attend to their prompt's keys, which come first, and to their own segment."""
+    """Let tokens attend to their row's prompt, whose keys come first, and to their segment."""
     bundles, rows, width = segments.shape
     length = prompt_mask.shape[-1]
     if implementation.uses_kernel(length + width):
-        own = segments.reshape(bundles * rows, width)
-        of_prompt = prompt_mask.reshape(bundles * rows, length)
-        visible = jnp.concatenate([of_prompt, jnp.ones(own.shape, bool)], axis=1)
-        return kernel_attention(implementation, segment_starts(own), visible, length)
+        row_segments = segments.reshape(bundles * rows, width)
+        row_mask = prompt_mask.reshape(bundles * rows, length)
+        visible = jnp.concatenate([row_mask, jnp.ones(row_segments.shape, bool)], axis=1)
+        return kernel_attention(implementation, segment_starts(row_segments), visible, length)
     if implementation.is_blockwise(length + width, BLOCKWISE_ABOVE):
-        of_prompt, of_row = (
-            part.reshape(bundles * rows, -1)
-            for part in (jnp.where(prompt_mask, ALL_QUERIES, NO_QUERY), segments)
+        prompt_segments, row_segments = (
+            array.reshape(bundles * rows, -1)
+            for array in (jnp.where(prompt_mask, ALL_QUERIES, NO_QUERY), segments)
         )
         return partial(
             blockwise_attention,
-            query_segments=of_row,
-            key_segments=jnp.concatenate([of_prompt, of_row], axis=1),
+            query_segments=row_segments,
+            key_segments=jnp.concatenate([prompt_segments, row_segments], axis=1),
             prefix=length,
         )
-    to_prompt = jnp.broadcast_to(prompt_mask[:, :, None], (bundles, rows, width, length))
+    prompt_allowed = jnp.broadcast_to(prompt_mask[:, :, None], (bundles, rows, width, length))
     causal = jnp.tril(jnp.ones((width, width), bool))
-    to_row = causal & (segments[..., :, None] == segments[..., None, :])  # (B, R, W, W)
-    allowed = jnp.concatenate([to_prompt, to_row], axis=-1)
+    row_allowed = causal & (segments[..., :, None] == segments[..., None, :])  # (B, R, W, W)
+    allowed = jnp.concatenate([prompt_allowed, row_allowed], axis=-1)
     allowed = allowed.reshape(bundles * rows, 1, width, length + width)
     return partial(jax.nn.dot_product_attention, mask=allowed)
 

@@ -1,6 +1,7 @@
-"""Pairs of key and query blocks that flash attention computes, with or without a mask.
+"""Ranges of key and query blocks that flash attention visits.
 
-Pairs in which no query may attend to any key are skipped. Axis letters are defined in `blockwise`.
+Pairs of blocks in which no query may attend to any key are skipped. Pairs in which all queries
+attend to all keys need no mask. Axis letters are defined in `blockwise`.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,35 +11,38 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-Run = tuple[Any, Any]
-"""A half-open range of block numbers: (begin, end)."""
+BlockRange = tuple[Any, Any]
+"""A half-open range of block indices: (begin, end)."""
 
 
 class KeyBlocks(NamedTuple):
     """The key blocks that each query block attends to, int32 (B, blocks of queries).
 
-    A clear block needs no mask: all of its keys are visible to all of the queries.
+    A full block needs no mask: all queries attend to all of its keys.
     """
 
     prefix_end: jax.Array  # end of the prefix blocks, which begin at 0
-    clear_begin: jax.Array  # clear blocks of the prefix
-    clear_end: jax.Array
-    own_begin: jax.Array  # blocks after the prefix
-    own_clear_begin: jax.Array  # clear blocks after the prefix
-    own_clear_end: jax.Array
-    own_end: jax.Array
+    prefix_full_begin: jax.Array  # full blocks of the prefix
+    prefix_full_end: jax.Array
+    causal_begin: jax.Array  # blocks after the prefix
+    causal_full_begin: jax.Array  # full blocks after the prefix
+    causal_full_end: jax.Array
+    causal_end: jax.Array
 
-    def clear(self) -> list[Run]:
-        """Return the runs of clear blocks."""
-        return [(self.clear_begin, self.clear_end), (self.own_clear_begin, self.own_clear_end)]
-
-    def masked(self) -> list[Run]:
-        """Return the runs of all other blocks."""
+    def full(self) -> list[BlockRange]:
+        """Return the ranges of full blocks."""
         return [
-            (0, self.clear_begin),
-            (self.clear_end, self.prefix_end),
-            (self.own_begin, self.own_clear_begin),
-            (self.own_clear_end, self.own_end),
+            (self.prefix_full_begin, self.prefix_full_end),
+            (self.causal_full_begin, self.causal_full_end),
+        ]
+
+    def masked(self) -> list[BlockRange]:
+        """Return the ranges of all other blocks."""
+        return [
+            (0, self.prefix_full_begin),
+            (self.prefix_full_end, self.prefix_end),
+            (self.causal_begin, self.causal_full_begin),
+            (self.causal_full_end, self.causal_end),
         ]
 
 
@@ -46,8 +50,8 @@ class QueryBlocks(NamedTuple):
     """The query blocks that attend to each key block, int32 (B, blocks of keys)."""
 
     begin: jax.Array
-    clear_begin: jax.Array  # blocks that need no mask
-    clear_end: jax.Array
+    full_begin: jax.Array  # blocks that need no mask
+    full_end: jax.Array
     end: jax.Array
 
 
@@ -58,21 +62,21 @@ def key_blocks(
     batch, length = starts.shape
     query_block = jnp.arange(length // queries, dtype=jnp.int32)[None]
     block_starts = starts.reshape(batch, -1, queries)
-    none = jnp.zeros(block_starts.shape[:2], jnp.int32)
-    prefix_end = -(-_visible_end(visible, prefix)[:, None] // keys) + none
-    own_begin, own_end = (
-        (block_starts[..., 0] + prefix) // keys,
-        (prefix + (query_block + 1) * queries) // keys,
-    )
-    clear = jnp.all(visible.reshape(batch, 1, -1, keys) != 0, axis=3)  # (B, 1, blocks of keys)
-    # From the first key of the last query to the last block before the first query.
-    low = jnp.maximum(-(-(block_starts[..., -1] + prefix) // keys), own_begin)
+    zeros = jnp.zeros(block_starts.shape[:2], jnp.int32)
+    prefix_end = -(-_visible_end(visible, prefix)[:, None] // keys) + zeros
+    causal_begin = (block_starts[..., 0] + prefix) // keys
+    causal_end = (prefix + (query_block + 1) * queries) // keys
+    all_visible = jnp.all(visible.reshape(batch, 1, -1, keys) != 0, axis=3)  # (B, 1, key blocks)
+    # Full blocks lie between the first key of the last query and the first query's own key.
+    low = jnp.maximum(-(-(block_starts[..., -1] + prefix) // keys), causal_begin)
+    low = jnp.minimum(low, causal_end)
+    high = (prefix + query_block * queries + 1) // keys
     return KeyBlocks(
         prefix_end,
-        *_first_run(clear, none, prefix_end),
-        own_begin,
-        *_first_run(clear, jnp.minimum(low, own_end), (prefix + query_block * queries + 1) // keys),
-        own_end + none,
+        *_first_true_range(all_visible, zeros, prefix_end),
+        causal_begin,
+        *_first_true_range(all_visible, low, high),
+        causal_end + zeros,
     )
 
 
@@ -82,45 +86,49 @@ def query_blocks(
     """Return the blocks of `queries` queries that attend to each block of `keys` keys."""
     batch, length = starts.shape
     first = jnp.arange(0, prefix + length, keys, dtype=jnp.int32) - prefix  # of each block of keys
-    reached = jnp.sum(starts[:, None] < (first + keys)[:, None], axis=2, dtype=jnp.int32)
-    entered = jnp.sum(starts[:, None] <= first[:, None], axis=2, dtype=jnp.int32)
+    # Queries whose first key is before the block's end, and before or at its beginning.
+    reaching = jnp.sum(starts[:, None] < (first + keys)[:, None], axis=2, dtype=jnp.int32)
+    covering = jnp.sum(starts[:, None] <= first[:, None], axis=2, dtype=jnp.int32)
     in_prefix, block_count = first < 0, length // queries
-    seen = in_prefix & (first + prefix < _visible_end(visible, prefix)[:, None])
+    is_visible = in_prefix & (first + prefix < _visible_end(visible, prefix)[:, None])
     begin = jnp.broadcast_to(jnp.where(in_prefix, 0, first // queries), (batch, len(first)))
-    end = jnp.maximum(jnp.where(in_prefix, seen * block_count, -(-reached // queries)), begin)
-    clear = jnp.all(visible.reshape(batch, -1, keys) != 0, axis=2)
+    end = jnp.where(in_prefix, is_visible * block_count, -(-reaching // queries))
+    end = jnp.maximum(end, begin)
+    all_visible = jnp.all(visible.reshape(batch, -1, keys) != 0, axis=2)
     low = jnp.where(in_prefix, 0, -(-(first + keys - 1) // queries))
-    high = jnp.where(in_prefix, block_count, entered // queries) * clear
+    high = jnp.where(in_prefix, block_count, covering // queries) * all_visible
     low = jnp.clip(low, begin, end)
     return QueryBlocks(begin, low, jnp.clip(high, low, end), end)
 
 
 def _visible_end(visible: jax.Array, prefix: int) -> jax.Array:
     """Return the end of the visible keys in the prefix, int32 (B,)."""
-    before = jnp.arange(1, prefix + 1, dtype=jnp.int32) * (visible[:, :prefix] != 0)
-    return before.max(axis=1, initial=0)
+    ends = jnp.arange(1, prefix + 1, dtype=jnp.int32) * (visible[:, :prefix] != 0)
+    return ends.max(axis=1, initial=0)
 
 
-def _first_run(clear: jax.Array, low: jax.Array, high: jax.Array) -> Run:
-    """Return the first run of clear blocks, bool (B, 1, C), from `low` to `high`, int32 (B, R)."""
-    key_block, none = jnp.arange(clear.shape[-1], dtype=jnp.int32), jnp.int32(clear.shape[-1])
-    inside = clear & (key_block >= low[..., None]) & (key_block < high[..., None])
-    begin = jnp.where(inside, key_block, none).min(axis=-1)
-    end = jnp.where(~inside & (key_block >= begin[..., None]), key_block, none).min(axis=-1)
-    return jnp.where(begin < none, begin, low), jnp.where(begin < none, end, low)
+def _first_true_range(mask: jax.Array, low: jax.Array, high: jax.Array) -> BlockRange:
+    """Return the first range of true blocks in `mask`, bool (B, 1, C), within [low, high)."""
+    block, count = jnp.arange(mask.shape[-1], dtype=jnp.int32), jnp.int32(mask.shape[-1])
+    inside = mask & (block >= low[..., None]) & (block < high[..., None])
+    begin = jnp.where(inside, block, count).min(axis=-1)
+    end = jnp.where(~inside & (block >= begin[..., None]), block, count).min(axis=-1)
+    return jnp.where(begin < count, begin, low), jnp.where(begin < count, end, low)
 
 
-def fold_blocks(runs: Sequence[Run], step: Callable[[jax.Array, Any], Any], carry: Any) -> Any:
-    """Apply `step` to each block of several runs, in a single loop."""
+def fold_blocks(
+    ranges: Sequence[BlockRange], step: Callable[[jax.Array, Any], Any], carry: Any
+) -> Any:
+    """Apply `step` to each block of several ranges, in a single loop."""
 
     def apply(index: jax.Array, carry: Any) -> Any:
-        block, before = index + runs[0][0], 0
-        for (first, end), (following, _) in pairwise(runs):
-            before = before + (end - first)
-            block = jnp.where(index >= before, index - before + following, block)
+        block, offset = index + ranges[0][0], 0
+        for (begin, end), (next_begin, _) in pairwise(ranges):
+            offset = offset + (end - begin)
+            block = jnp.where(index >= offset, index - offset + next_begin, block)
         return step(block, carry)
 
-    return jax.lax.fori_loop(0, sum(end - first for first, end in runs), apply, carry)
+    return jax.lax.fori_loop(0, sum(end - begin for begin, end in ranges), apply, carry)
 
 
 def stack_fields(blocks: KeyBlocks | QueryBlocks) -> jax.Array:

@@ -1,4 +1,4 @@
-"""Exact blockwise attention, which never holds all scores in memory.
+"""Exact attention that computes scores block by block, without storing all of them.
 
 The softmax is accumulated over blocks of keys (arXiv 1805.02867), and the backward pass recomputes
 each block of scores (arXiv 2112.05682). Fully masked pairs of blocks are skipped.
@@ -58,7 +58,7 @@ def blockwise_attention(
     rows, columns = (_round_up(count, block) for count in (length, keys))
     query = query.reshape(batch, length, key_heads, heads // key_heads, width)
     query = _pad(jnp.moveaxis(query, 1, 3), 3, rows)  # (B, K, G, L, hd)
-    key, value = (_pad(jnp.moveaxis(part, 1, 2), 2, columns) for part in (key, value))
+    key, value = (_pad(jnp.moveaxis(array, 1, 2), 2, columns) for array in (key, value))
     query_segments = _pad(query_segments, 1, rows, -1)
     key_segments = _pad(key_segments, 1, columns, NO_QUERY)
     attended = _attend(prefix, block, query, key, value, query_segments, key_segments)
@@ -70,10 +70,10 @@ def _round_up(count: int, block: int) -> int:
 
 
 def _pad(array: jax.Array, axis: int, size: int, value: int = 0) -> jax.Array:
-    missing = [
-        (0, size - array.shape[axis] if number == axis else 0) for number in range(array.ndim)
-    ]
-    return jnp.pad(array, missing, constant_values=value)
+    """Pad `array` at the end of an axis to `size`."""
+    widths = [(0, 0)] * array.ndim
+    widths[axis] = (0, size - array.shape[axis])
+    return jnp.pad(array, widths, constant_values=value)
 
 
 def _causal_block_pairs(queries: int, keys: int, prefix: int, block: int) -> np.ndarray:
@@ -113,66 +113,67 @@ def _forward(
 ) -> tuple[jax.Array, Any]:
     def add(carry: Any, pair: jax.Array) -> tuple[Any, None]:
         row, column = pair
-        attended, row_max, total = (_get_block(part, 3, row, block) for part in carry)
+        attended, row_max, total = (_get_block(array, 3, row, block) for array in carry)
         scores, allowed = _scores(prefix, block, pair, (query, key), (query_segments, key_segments))
         scores = jnp.where(allowed, scores, -jnp.inf)
-        new = jnp.maximum(row_max, scores.max(axis=-1))
-        reference = jnp.where(jnp.isfinite(new), new, 0)  # -inf if all keys so far are masked
-        weights = jnp.exp(scores - reference[..., None])
-        decay = jnp.exp(row_max - reference)
+        new_max = jnp.maximum(row_max, scores.max(axis=-1))
+        shift = jnp.where(jnp.isfinite(new_max), new_max, 0)  # -inf if all keys so far are masked
+        weights = jnp.exp(scores - shift[..., None])
+        decay = jnp.exp(row_max - shift)
         total = total * decay + weights.sum(axis=-1)
-        seen = _get_block(value, 2, column, block)
         attended = attended * decay[..., None] + _einsum_float32(
-            "bkglm,bkmh->bkglh", weights.astype(value.dtype), seen
+            "bkglm,bkmh->bkglh",
+            weights.astype(value.dtype),
+            _get_block(value, 2, column, block),
         )
-        blocks = zip(carry, (attended, new, total), strict=True)
-        return tuple(_set_block(whole, part, row, block) for whole, part in blocks), None
+        updates = zip(carry, (attended, new_max, total), strict=True)
+        return tuple(_set_block(array, update, row, block) for array, update in updates), None
 
-    empty = jnp.zeros(query.shape, jnp.float32)
-    start = (empty, jnp.full(query.shape[:-1], -jnp.inf), empty[..., 0])
+    zeros = jnp.zeros(query.shape, jnp.float32)
+    start = (zeros, jnp.full(query.shape[:-1], -jnp.inf), zeros[..., 0])
     pairs = jnp.asarray(_causal_block_pairs(query.shape[3], key.shape[2], prefix, block))
     (attended, row_max, total), _ = jax.lax.scan(add, start, pairs)
     total = jnp.where(total > 0, total, 1)
     normaliser = jnp.where(jnp.isfinite(row_max), row_max, 0) + jnp.log(total)
     attended = (attended / total[..., None]).astype(query.dtype)
     attended, normaliser = (
-        checkpoint_name(part, ATTENTION_OUTPUT) for part in (attended, normaliser)
+        checkpoint_name(array, ATTENTION_OUTPUT) for array in (attended, normaliser)
     )
     return attended, (query, key, value, query_segments, key_segments, attended, normaliser)
 
 
 def _backward(prefix: int, block: int, residuals: Any, d_output: jax.Array) -> tuple[Any, ...]:
     query, key, value, query_segments, key_segments, attended, normaliser = residuals
-    # The gradient of softmax subtracts the mean of its slopes (FlashAttention, appendix B).
-    mean = jnp.sum(d_output.astype(jnp.float32) * attended.astype(jnp.float32), axis=-1)
+    # The row sums that the gradient of softmax subtracts (D in FlashAttention, appendix B).
+    delta = jnp.sum(d_output.astype(jnp.float32) * attended.astype(jnp.float32), axis=-1)
 
     def add(carry: Any, pair: jax.Array) -> tuple[Any, None]:
         row, column = pair
         d_query, d_key, d_value = carry
         scores, allowed = _scores(prefix, block, pair, (query, key), (query_segments, key_segments))
-        of_row = _get_block(normaliser, 3, row, block)[..., None]
-        weights = jnp.where(allowed, jnp.exp(scores - of_row), 0)
-        above = _get_block(d_output, 3, row, block)
-        d_weights = _einsum_float32("bkglh,bkmh->bkglm", above, _get_block(value, 2, column, block))
-        d_scores = weights * (d_weights - _get_block(mean, 3, row, block)[..., None])
+        log_total = _get_block(normaliser, 3, row, block)[..., None]
+        weights = jnp.where(allowed, jnp.exp(scores - log_total), 0)
+        d_rows = _get_block(d_output, 3, row, block)
+        d_weights = _einsum_float32(
+            "bkglh,bkmh->bkglm", d_rows, _get_block(value, 2, column, block)
+        )
+        d_scores = weights * (d_weights - _get_block(delta, 3, row, block)[..., None])
         d_scores = (d_scores * query.shape[-1] ** -0.5).astype(query.dtype)
-        more = (
-            _einsum_float32("bkglm,bkmh->bkglh", d_scores, _get_block(key, 2, column, block)),
-            _einsum_float32("bkglm,bkglh->bkmh", d_scores, _get_block(query, 3, row, block)),
-            _einsum_float32("bkglm,bkglh->bkmh", weights.astype(value.dtype), above),
+        query_term = _einsum_float32(
+            "bkglm,bkmh->bkglh", d_scores, _get_block(key, 2, column, block)
         )
-        d_query = _set_block(d_query, _get_block(d_query, 3, row, block) + more[0], row, block)
-        d_key, d_value = (
-            _set_block(whole, _get_block(whole, 2, column, block) + part, column, block, 2)
-            for whole, part in ((d_key, more[1]), (d_value, more[2]))
-        )
-        return (d_query, d_key, d_value), None
+        key_term = _einsum_float32("bkglm,bkglh->bkmh", d_scores, _get_block(query, 3, row, block))
+        value_term = _einsum_float32("bkglm,bkglh->bkmh", weights.astype(value.dtype), d_rows)
+        return (
+            _add_block(d_query, query_term, row, block, 3),
+            _add_block(d_key, key_term, column, block, 2),
+            _add_block(d_value, value_term, column, block, 2),
+        ), None
 
-    start = tuple(jnp.zeros(part.shape, jnp.float32) for part in (query, key, value))
+    start = tuple(jnp.zeros(array.shape, jnp.float32) for array in (query, key, value))
     pairs = jnp.asarray(_causal_block_pairs(query.shape[3], key.shape[2], prefix, block))
     gradients, _ = jax.lax.scan(add, start, pairs)
-    slopes = (gradient.astype(query.dtype) for gradient in gradients)
-    return (*slopes, None, None)
+    return (*(gradient.astype(query.dtype) for gradient in gradients), None, None)
 
 
 _attend.defvjp(_forward, _backward)
@@ -189,11 +190,11 @@ def _scores(
     row, column = pair
     query, key = _get_block(tokens[0], 3, row, block), _get_block(tokens[1], 2, column, block)
     scores = _einsum_float32("bkglh,bkmh->bkglm", query, key) * query.shape[-1] ** -0.5
-    own = _get_block(segments[0], 1, row, block)[:, :, None]
-    other = _get_block(segments[1], 1, column, block)[:, None, :]
-    places = jnp.arange(block)
-    before = (column * block + places - prefix)[None] <= (row * block + places)[:, None]
-    allowed = before & ((own == other) | (other == ALL_QUERIES))
+    query_segments = _get_block(segments[0], 1, row, block)[:, :, None]
+    key_segments = _get_block(segments[1], 1, column, block)[:, None, :]
+    offsets = jnp.arange(block)
+    is_causal = (column * block + offsets - prefix)[None] <= (row * block + offsets)[:, None]
+    allowed = is_causal & ((query_segments == key_segments) | (key_segments == ALL_QUERIES))
     return scores, allowed[:, None, None]
 
 
@@ -202,11 +203,18 @@ def _einsum_float32(axes: str, left: jax.Array, right: jax.Array) -> jax.Array:
         return jnp.einsum(axes, left, right, preferred_element_type=jnp.float32)
 
 
-def _get_block(array: jax.Array, axis: int, number: jax.Array, block: int) -> jax.Array:
-    return jax.lax.dynamic_slice_in_dim(array, number * block, block, axis)
+def _get_block(array: jax.Array, axis: int, index: jax.Array, block: int) -> jax.Array:
+    return jax.lax.dynamic_slice_in_dim(array, index * block, block, axis)
 
 
 def _set_block(
-    array: jax.Array, part: jax.Array, number: jax.Array, block: int, axis: int = 3
+    array: jax.Array, update: jax.Array, index: jax.Array, block: int, axis: int = 3
 ) -> jax.Array:
-    return jax.lax.dynamic_update_slice_in_dim(array, part, number * block, axis)
+    return jax.lax.dynamic_update_slice_in_dim(array, update, index * block, axis)
+
+
+def _add_block(
+    array: jax.Array, update: jax.Array, index: jax.Array, block: int, axis: int
+) -> jax.Array:
+    update = _get_block(array, axis, index, block) + update
+    return _set_block(array, update, index, block, axis)

@@ -70,16 +70,16 @@ class Decoder(nnx.Module):
         """Initialise random weights: normal with `initializer_range`, and zero biases.
 
         Norms, rotary embedding, softmax and logits are computed in float32. Float32 products have
-        full precision on every device; GPUs and TPUs don't round them to TF32 or bfloat16.
+        full precision on every device: GPUs and TPUs don't round them to TF32 or bfloat16.
 
         Args:
             config: Shape of the decoder.
             rngs: Source of random numbers.
             param_dtype: dtype of the parameters.
             dtype: dtype of matrix products and activations.
-            remat: False saves all activations for the backward pass. A key of
-                `CHECKPOINT_POLICIES` saves each layer's input and the activations that this policy
-                lists, and recomputes the others.
+            remat: False saves all activations for the backward pass. Otherwise a key of
+                `CHECKPOINT_POLICIES`: the backward pass recomputes the activations of a layer
+                that the policy does not save.
             attention: Kind of attention, see `training.policy.kernels.select_attention`.
         """
         self.config = config
@@ -156,16 +156,16 @@ class Decoder(nnx.Module):
 
     @property
     def _attention_implementation(self) -> AttentionImplementation:
-        # Samplers may run in float32 when training runs in bfloat16; the kernel would round.
-        rounds = self.attention == TRITON and self.dtype != jnp.bfloat16
-        return AttentionImplementation(EXACT if rounds else self.attention, self.mesh)
+        # The kernel would round a float32 sampler of a policy that trains in bfloat16.
+        needs_exact = self.attention == TRITON and self.dtype != jnp.bfloat16
+        return AttentionImplementation(EXACT if needs_exact else self.attention, self.mesh)
 
     def memory(self, batch: int, length: int) -> KeyValueCache:
         """Return an empty key/value cache for `length` tokens of `batch` sequences."""
         config = self.config
         heads = (config.num_key_value_heads, length, config.head_dim)
-        empty = jnp.zeros((config.num_hidden_layers, batch, *heads), self.dtype)
-        return empty, empty
+        zeros = jnp.zeros((config.num_hidden_layers, batch, *heads), self.dtype)
+        return zeros, zeros
 
     def prefill(
         self, prompt_ids: jax.Array, prompt_mask: jax.Array
@@ -236,15 +236,15 @@ class Decoder(nnx.Module):
         if self.remat:
             layer = jax.checkpoint(layer, prevent_cse=False, policy=CHECKPOINT_POLICIES[self.remat])
 
-        def body(carry: tuple[jax.Array, Any], of_layer: Any) -> tuple[tuple[jax.Array, Any], None]:
-            hidden, memory = layer(*carry, *of_layer)
+        def body(carry: tuple[jax.Array, Any], inputs: Any) -> tuple[tuple[jax.Array, Any], None]:
+            hidden, memory = layer(*carry, *inputs)
             return (self._constrain(hidden), memory), None
 
         hidden = self._constrain(self._embed_tokens(input_ids))
         unroll = config.num_hidden_layers <= UNROLLED_LAYERS
-        numbered = (layers, jnp.arange(config.num_hidden_layers))
+        inputs = (layers, jnp.arange(config.num_hidden_layers))
         with matmul_precision(self.dtype):
-            (hidden, memory), _ = jax.lax.scan(body, (hidden, memory), numbered, unroll=unroll)
+            (hidden, memory), _ = jax.lax.scan(body, (hidden, memory), inputs, unroll=unroll)
         return rms_norm(hidden, self.norm[...], config.rms_norm_eps), memory
 
     def _embed_tokens(self, input_ids: jax.Array) -> jax.Array:
@@ -253,8 +253,7 @@ class Decoder(nnx.Module):
         if self.mesh is None:
             return hidden
         # Each device looks up its slice of hidden_size for all sequences, then the devices exchange
-        # activations. This is cheaper than gathering the table, and the gradient needs no sum over
-        # devices.
+        # activations. They are smaller than the table, and its gradient needs no sum over devices.
         spec = PartitionSpec(None, None, SHARDING_RULES["embed"])
         return jax.lax.with_sharding_constraint(hidden, NamedSharding(self.mesh, spec))
 
@@ -267,8 +266,7 @@ class Decoder(nnx.Module):
         return compute_logits(hidden, self.head())
 
     def _constrain(self, hidden: jax.Array) -> jax.Array:
-        # Without this constraint GSPMD may split activations along hidden_size, because the fsdp
-        # axis splits the kernels there.
+        # Without this constraint GSPMD may split activations along hidden_size, as it does kernels.
         if self.mesh is None:
             return hidden
         spec = PartitionSpec(SHARDING_RULES["batch"], None, None)

@@ -1,7 +1,7 @@
-"""Safety checks of untrusted model folders, made before loading.
+"""Safety checks of untrusted model folders before they are loaded.
 
-The libraries that load these files wait for pipes, allocate as much memory as a number in a file
-requests, and run chat templates without a time limit.
+The libraries that load these folders block on pipes, allocate as much memory as a file requests,
+and run chat templates without a time limit.
 """
 
 import stat
@@ -16,7 +16,7 @@ from training.errors import UserError, shorten
 from training.run.digests import DIGESTS_FILE, file_digest, find_damage
 
 MAX_TOKENS = 1 << 24
-"""Upper bound of token ids, since libraries allocate tables of this size."""
+"""Upper bound of token ids, since libraries allocate tables up to the largest id."""
 
 MAX_TEXT_BYTES = 1 << 28
 """Maximum size of a JSON file or template."""
@@ -26,7 +26,7 @@ ADAPTER_FILE = "adapter_config.json"
 _INDEX = "model.safetensors.index.json"
 _MAX_TEMPLATE_SECONDS = 10.0
 
-# Renders a template; fails if that takes too much memory or gives too long a text.
+# Renders a chat template; fails if it needs more than 1 GiB or yields more than 2**20 characters.
 _RENDER_PROGRAM = """
 import resource, sys
 from jinja2.ext import Extension
@@ -100,7 +100,7 @@ def _changed_file(folder: Path) -> str | None:
         path = folder / name.removeprefix(" ").removeprefix("*")
         listed = len(digest) == 64 and path.parent == folder and path.is_file()
         if listed and file_digest(path) != digest.lower():
-            return f"{path} has another SHA-256 than {DIGESTS_FILE} says"
+            return f"{path} has a different SHA-256 than in {DIGESTS_FILE}"
     return None
 
 
@@ -109,9 +109,8 @@ def _require_local_weights(folder: Path) -> None:
     for name in files.values() if isinstance(files, dict) else ():
         if not isinstance(name, str) or Path(name).name != name:
             raise ModelFolderError(
-                f"{folder / _INDEX}: weight_map has {shorten(name)}; its values must be names "
-                "of files "
-                "in the folder"
+                f"{folder / _INDEX}: weight_map must contain names of files in the folder, got "
+                f"{shorten(name)}"
             )
 
 
@@ -122,16 +121,16 @@ def _require_valid_token_ids(file: Path) -> None:
     ids = list(vocabulary.values()) if isinstance(vocabulary, dict) else []
     added = content.get("added_tokens")
     added = added if isinstance(added, list) else []
-    ids += [one.get("id") for one in added if isinstance(one, dict)]
-    for one in ids:
-        if type(one) is not int or not 0 <= one < MAX_TOKENS:
+    ids += [token.get("id") for token in added if isinstance(token, dict)]
+    for token_id in ids:
+        if type(token_id) is not int or not 0 <= token_id < MAX_TOKENS:
             raise ModelFolderError(
-                f"{file} is {shorten(one)} as the id of a token; it must be 0 to {MAX_TOKENS - 1}"
+                f"{file}: token ids must be in [0, {MAX_TOKENS - 1}], got {shorten(token_id)}"
             )
 
 
 def _load_object(file: Path) -> Mapping[str, Any]:
-    """Return a JSON object, or an empty one if it is missing or invalid; loading reports that."""
+    """Return the JSON object in a file, or an empty one; loading reports invalid files."""
     if not file.is_file():
         return {}
     try:
@@ -148,16 +147,16 @@ def _chat_templates(folder: Path) -> Iterator[str]:
         yield file.read_text(encoding="utf-8", errors="replace")
     for name in ("tokenizer_config.json", "chat_template.json"):
         value = _load_object(folder / name).get("chat_template")
-        for one in value if isinstance(value, list) else [value]:
-            template = one.get("template") if isinstance(one, dict) else one
+        for entry in value if isinstance(value, list) else [value]:
+            template = entry.get("template") if isinstance(entry, dict) else entry
             if isinstance(template, str):
                 yield template
 
 
 def _require_fast_template(folder: Path, template: str) -> None:
-    """Raise a `ModelFolderError` if a template takes too long; other errors show up in use."""
+    """Raise a `ModelFolderError` if a template exceeds its limits; rendering reports errors."""
     try:
-        # In a process, since one operation on long strings or numbers can't be interrupted.
+        # A process is needed, because Python can't interrupt an operation on a huge string.
         subprocess.run(
             [sys.executable, "-P", "-c", _RENDER_PROGRAM],
             input=template.encode("utf-8", "replace"),
@@ -167,6 +166,6 @@ def _require_fast_template(folder: Path, template: str) -> None:
         )
     except (subprocess.TimeoutExpired, subprocess.CalledProcessError) as error:
         raise ModelFolderError(
-            f"{folder}: its chat template does not end within {_MAX_TEMPLATE_SECONDS:g} s, 1 GiB "
-            "and 1,048,576 characters"
+            f"{folder}: the chat template exceeds {_MAX_TEMPLATE_SECONDS:g} s, 1 GiB or 1,048,576 "
+            "characters"
         ) from error

@@ -1,12 +1,11 @@
 """Log-probabilities of tokens from hidden states, computed over chunks of positions.
 
-Logits dominate memory: a vocabulary of 151,936 takes 0.6 MB per position in float32. The head
-therefore runs over chunks of positions, and again in the backward pass. The backward pass sums the
-gradient of the output embedding over chunks in float32 whatever the dtype of the products, because
-more than a hundred additions in bfloat16 lose small terms.
+Logits dominate memory: with a vocabulary of 151,936 they take 0.6 MB per position in float32. The
+head therefore runs over chunks of positions, and again in the backward pass. The gradient of the
+output embedding is summed over chunks in float32, because sums in bfloat16 lose small terms.
 
-Axis letters: B sequences, T positions, V vocabulary, D hidden_size. On a mesh each device processes
-its own sequences. It gathers the embedding and reduces its gradient once, not once per chunk.
+On a mesh each device processes its own sequences. It gathers the embedding and reduces its gradient
+once, not once per chunk. Axis letters: B sequences, T positions, V vocabulary, D hidden_size.
 """
 
 import math
@@ -46,7 +45,7 @@ def chunked_logprobs(
             one device.
     """
     if mesh is None and chunk >= targets.shape[1] and hidden.dtype == jnp.float32:
-        # A single chunk keeps its logits for the backward pass instead of recomputing them.
+        # A single chunk can save its logits for the backward pass instead of recomputing them.
         return _target_logprobs(compute_logits(hidden, head) / temperature, targets, 0)
     temperature = jax.lax.stop_gradient(jnp.asarray(temperature, jnp.float32))
     return _chunked_logprobs(chunk, mesh, hidden, head, targets, temperature)
@@ -66,8 +65,8 @@ def _target_logprobs(logits: jax.Array, tokens: jax.Array, first: jax.Array | in
 
 def _target_logits(logits: jax.Array, tokens: jax.Array, first: jax.Array | int) -> jax.Array:
     # A masked sum stays local if the vocabulary is split over devices; a gather would not.
-    chosen = jnp.arange(logits.shape[-1]) + first == tokens[..., None]
-    return jnp.sum(jnp.where(chosen, logits, 0), axis=-1)
+    is_target = jnp.arange(logits.shape[-1]) + first == tokens[..., None]
+    return jnp.sum(jnp.where(is_target, logits, 0), axis=-1)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0, 1))
@@ -95,15 +94,15 @@ def _forward(
     ) -> tuple[jax.Array, jax.Array]:
         head, first = _gather_head(head, hidden.dtype, mesh)
 
-        def score(piece: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-            states, tokens = piece
+        def score(inputs: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+            states, tokens = inputs
             logits = compute_logits(states, head) / temperature
             total = jax.nn.logsumexp(logits, axis=-1)
-            chosen = _target_logits(logits, tokens, first)
-            if mesh is not None and mesh.shape[TENSOR] > 1:
+            target_logits = _target_logits(logits, tokens, first)
+            if _has_tensor_axis(mesh):
                 total = jax.nn.logsumexp(jax.lax.all_gather(total, TENSOR), axis=0)
-                chosen = jax.lax.psum(chosen, TENSOR)
-            return chosen - total, total
+                target_logits = jax.lax.psum(target_logits, TENSOR)
+            return target_logits - total, total
 
         scores, totals = jax.lax.map(
             score, (_split_chunks(hidden, chunk), _split_chunks(targets, chunk))
@@ -133,19 +132,19 @@ def _backward(
         head, first = _gather_head(head, hidden.dtype, mesh)
         float32_output: Any = {"preferred_element_type": jnp.float32}
 
-        def add(gradient: jax.Array, piece: Any) -> tuple[jax.Array, jax.Array]:
-            states, tokens, total, d_scores = piece
+        def add(gradient: jax.Array, inputs: Any) -> tuple[jax.Array, jax.Array]:
+            states, tokens, total, d_scores = inputs
             logits = compute_logits(states, head) / temperature
-            chosen = jnp.arange(logits.shape[-1]) + first == tokens[..., None]
-            d_logits = (chosen - jnp.exp(logits - total[..., None])) * d_scores[..., None]
+            is_target = jnp.arange(logits.shape[-1]) + first == tokens[..., None]
+            d_logits = (is_target - jnp.exp(logits - total[..., None])) * d_scores[..., None]
             d_logits = (d_logits / temperature).astype(states.dtype)
             with matmul_precision(states.dtype):
                 d_hidden = jnp.einsum("btv,vd->btd", d_logits, head, **float32_output)
                 gradient += jnp.einsum("btv,btd->vd", d_logits, states, **float32_output)
             return gradient, d_hidden if _has_tensor_axis(mesh) else d_hidden.astype(states.dtype)
 
-        pieces = tuple(_split_chunks(part, chunk) for part in (hidden, targets, totals, d_scores))
-        gradient, d_hidden = jax.lax.scan(add, jnp.zeros(head.shape, jnp.float32), pieces)
+        chunks = tuple(_split_chunks(array, chunk) for array in (hidden, targets, totals, d_scores))
+        gradient, d_hidden = jax.lax.scan(add, jnp.zeros(head.shape, jnp.float32), chunks)
         d_hidden = _join_chunks(d_hidden, targets.shape[1])
         if _has_tensor_axis(mesh):
             d_hidden = jax.lax.psum(d_hidden, TENSOR).astype(hidden.dtype)
@@ -170,7 +169,7 @@ def _has_tensor_axis(mesh: Mesh | None) -> bool:
 def _gather_head(
     head: jax.Array, dtype: Any, mesh: Mesh | None
 ) -> tuple[jax.Array, jax.Array | int]:
-    """Return the embedding gathered over fsdp, and the first token of this device's part."""
+    """Return the embedding gathered over fsdp, and the token id of its first row."""
     head = head.astype(dtype)
     if mesh is None:
         return head, 0
@@ -187,13 +186,13 @@ def _map_over_mesh(mesh: Mesh | None, local: Callable[..., Any], inputs: Any, ou
 
 def _split_chunks(array: jax.Array, chunk: int) -> jax.Array:
     """(B, T, ...) to (chunks, B, chunk, ...), padded with zeros at the end of T."""
-    batch, length, *rest = array.shape
+    batch, length, *shape = array.shape
     count = math.ceil(length / chunk)
-    array = jnp.pad(array, [(0, 0), (0, count * chunk - length)] + [(0, 0)] * len(rest))
-    return jnp.moveaxis(array.reshape(batch, count, chunk, *rest), 1, 0)
+    array = jnp.pad(array, [(0, 0), (0, count * chunk - length)] + [(0, 0)] * len(shape))
+    return jnp.moveaxis(array.reshape(batch, count, chunk, *shape), 1, 0)
 
 
-def _join_chunks(pieces: jax.Array, length: int) -> jax.Array:
+def _join_chunks(chunks: jax.Array, length: int) -> jax.Array:
     """(chunks, B, chunk, ...) to (B, length, ...)."""
-    chunks, batch, chunk, *rest = pieces.shape
-    return jnp.moveaxis(pieces, 0, 1).reshape(batch, chunks * chunk, *rest)[:, :length]
+    count, batch, chunk, *shape = chunks.shape
+    return jnp.moveaxis(chunks, 0, 1).reshape(batch, count * chunk, *shape)[:, :length]

@@ -41,18 +41,20 @@ MAX_SHARD_BYTES = 5 * 10**9
 _DTYPES = ("F32", "BF16", "F16")
 _TOKEN_IDS = ("bos_token_id", "eos_token_id", "pad_token_id")
 
-_ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj", "q_norm", "k_norm")
+_ATTENTION_NAMES = ("q_proj", "k_proj", "v_proj", "o_proj", "q_norm", "k_norm")
 _HEAD = "lm_head.weight"
 _EMBEDDINGS = "model.embed_tokens.weight"
-_ROWS_AT_ONCE = 4096
+_ROWS_PER_READ = 4096
 
 
 class _Tensor(NamedTuple):
-    name: str  # Hugging Face's
-    path: str  # ours
-    layer: int | None  # row of a stacked parameter
+    """A tensor in Hugging Face's layout, and the parameter that it belongs to."""
+
+    name: str
+    path: str  # dotted path of the parameter
+    layer: int | None  # index of the layer in a stacked parameter
     transposed: bool
-    shape: tuple[int, ...]  # Hugging Face's
+    shape: tuple[int, ...]
 
 
 def load(
@@ -65,16 +67,16 @@ def load(
 ) -> Decoder:
     """Load a decoder from a Hugging Face model folder.
 
-    Peak memory is the size of the model plus its largest parameter. A tied model may repeat its
-    embeddings as `lm_head.weight`.
+    Peak memory is the size of the model plus its largest parameter. The folder of a tied model may
+    contain its embeddings a second time as `lm_head.weight`.
 
     Args:
         folder: Folder with config.json and model.safetensors, or several shards and their index.
         dtype: dtype of matrix products and activations, see `Decoder`.
-        param_dtype: dtype that the parameters are converted to.
+        param_dtype: dtype of the parameters; the tensors are converted to it.
         remat: Recomputation in the backward pass, see `Decoder`.
-        mesh: Mesh to shard the parameters over as they are read. Batch sizes must be multiples of
-            its fsdp axis. None uses one device.
+        mesh: Mesh over which each parameter is sharded while it is read. Batch sizes must be
+            multiples of its fsdp axis. None uses one device.
 
     Raises:
         ModelFolderError: A file is missing, truncated or malformed, or requires an unsupported
@@ -87,20 +89,21 @@ def load(
     config = read_config(folder)
     shardings = {} if mesh is None else parameter_shardings(config, mesh)
     options: dict[str, Any] = {"param_dtype": param_dtype, "dtype": dtype, "remat": remat}
-    shaped = nnx.eval_shape(lambda: Decoder(config, rngs=nnx.Rngs(0), **options))
-    graphdef, abstract = nnx.split(shaped)
+    graphdef, abstract = nnx.split(
+        nnx.eval_shape(lambda: Decoder(config, rngs=nnx.Rngs(0), **options))
+    )
 
     with contextlib.ExitStack() as stack:
         handles = _open_weights(folder, stack)
         _require_tensors(folder, config, handles)
-        plan: dict[str, list[_Tensor]] = {}
+        tensors_by_path: dict[str, list[_Tensor]] = {}
         for tensor in _tensors(config, untied=False):
-            plan.setdefault(tensor.path, []).append(tensor)
+            tensors_by_path.setdefault(tensor.path, []).append(tensor)
 
         def read(path: tuple[Any, ...], leaf: nnx.Variable) -> nnx.Variable:
             name = ".".join(map(str, path))
             buffer = np.empty(leaf.shape, jnp.dtype(param_dtype))
-            for tensor in plan[name]:
+            for tensor in tensors_by_path[name]:
                 target = buffer if tensor.layer is None else buffer[tensor.layer]
                 try:
                     value = handles[tensor.name].get_tensor(tensor.name)
@@ -108,8 +111,7 @@ def load(
                     raise ModelFolderError(f"{folder}: tensor {tensor.name}: {error}") from error
                 target[...] = value.T if tensor.transposed else value
                 if not np.isfinite(target).all():
-                    problem = "contains NaN or infinity; all numbers must be finite"
-                    raise ModelFolderError(f"{folder}: tensor {tensor.name} {problem}")
+                    raise ModelFolderError(f"{folder}: tensor {tensor.name} must be finite")
             return leaf.replace(put_on_devices(buffer, shardings.get(name)))
 
         model = nnx.merge(graphdef, nnx.map_state(read, abstract))
@@ -161,9 +163,7 @@ def save(
     """
     folder = Path(folder)
     if folder.is_file():
-        raise ModelFolderError(
-            f"model folder {folder} is a file; it must be a folder or a new name"
-        )
+        raise ModelFolderError(f"model folder {folder} must not be an existing file")
     with replace_folder(folder) as partial:
         _write_weights(model, partial, untied=untied, max_shard_bytes=max_shard_bytes)
         config = model.config.to_hf()
@@ -204,9 +204,9 @@ def params_from_tensors(
 
     def convert(path: tuple[Any, ...], leaf: nnx.Variable) -> nnx.Variable:
         name = ".".join(map(str, path))
-        (first, *_) = values = layers[name]
-        joined = jnp.stack(values) if name.startswith("layers.") else first
-        return leaf.replace(jnp.array(joined, dtype, copy=True))
+        values = layers[name]
+        value = jnp.stack(values) if name.startswith("layers.") else values[0]
+        return leaf.replace(jnp.array(value, dtype, copy=True))
 
     return nnx.map_state(convert, template)
 
@@ -216,7 +216,7 @@ def _tensors(config: DecoderConfig, *, untied: bool) -> Iterator[_Tensor]:
 
     def tensor(path: str, layer: int | None = None) -> _Tensor:
         shape = shapes[path] if layer is None else shapes[path][1:]
-        transposed = path.endswith("proj")  # stored (out, in) where ours is (in, out)
+        transposed = path.endswith("proj")  # Hugging Face stores kernels as (out, in)
         name = _hf_name(path, layer)
         return _Tensor(name, path, layer, transposed, shape[::-1] if transposed else shape)
 
@@ -240,8 +240,10 @@ def _hf_name(path: str, layer: int | None) -> str:
     if name.endswith("_bias"):
         name, kind = name.removesuffix("_bias"), "bias"
     if layer is not None:
-        block = "self_attn." if name in _ATTENTION else "mlp." if name.endswith("proj") else ""
-        name = f"layers.{layer}.{block}{name}"
+        prefix = "mlp." if name.endswith("proj") else ""
+        if name in _ATTENTION_NAMES:
+            prefix = "self_attn."
+        name = f"layers.{layer}.{prefix}{name}"
     return f"model.{name}.{kind}"
 
 
@@ -251,7 +253,7 @@ def _compute_values(model: Decoder, tensors: Iterable[_Tensor]) -> Iterator[tupl
     for tensor in tensors:
         value = parameters[tensor.path]
         if model.lora is not None and tensor.path + LORA_A in parameters:
-            factors = (parameters[tensor.path + ending] for ending in (LORA_A, LORA_B))
+            factors = (parameters[tensor.path + suffix] for suffix in (LORA_A, LORA_B))
             value = _take_merged_layer(value, *factors, tensor.layer, model.lora.scale)
         elif tensor.layer is not None:
             value = _take_layer(value, tensor.layer, transposed=tensor.transposed)
@@ -285,8 +287,9 @@ def _open_weights(folder: Path, stack: contextlib.ExitStack) -> dict[str, Any]:
     elif index.exists():
         weight_map = read_json(index).get("weight_map")
         if not isinstance(weight_map, dict) or not weight_map:
-            allowed = "it must be an object of tensor names and files"
-            raise ModelFolderError(f"{index}: weight_map is {weight_map!r:.300}; {allowed}")
+            raise ModelFolderError(
+                f"{index}: weight_map must map tensor names to files, got {weight_map!r:.300}"
+            )
         files = sorted({str(file) for file in weight_map.values()})
     else:
         raise ModelFolderError(
@@ -298,10 +301,10 @@ def _open_weights(folder: Path, stack: contextlib.ExitStack) -> dict[str, Any]:
         try:
             handle = stack.enter_context(safe_open(folder / file, framework="numpy"))
         except FileNotFoundError as error:
-            message = f"model folder {folder} lacks {file}, which {INDEX_FILE} names"
+            message = f"model folder {folder} has no {file}, which {INDEX_FILE} names"
             raise ModelFolderError(message) from error
         except (OSError, SafetensorError) as error:
-            message = f"{folder / file}: truncated or no safetensors file: {error}"
+            message = f"{folder / file}: truncated or not a safetensors file: {error}"
             raise ModelFolderError(message) from error
         for name in handle.keys():  # noqa: SIM118 (a handle is not a mapping)
             if str(weight_map.get(name, file)) == file:  # several files may contain the tensor
@@ -312,13 +315,13 @@ def _open_weights(folder: Path, stack: contextlib.ExitStack) -> dict[str, Any]:
 def _require_tensors(folder: Path, config: DecoderConfig, handles: Mapping[str, Any]) -> None:
     if config.num_hidden_layers > len(handles):  # before the names of all layers are listed
         raise ModelFolderError(
-            f"{folder / CONFIG_FILE}: num_hidden_layers is {config.num_hidden_layers}, but the "
-            f"folder holds {len(handles)} tensors, and a layer has several"
+            f"{folder / CONFIG_FILE}: num_hidden_layers must be less than the {len(handles)} "
+            f"tensors of the folder, got {config.num_hidden_layers}"
         )
     expected = {tensor.name: tensor.shape for tensor in _tensors(config, untied=False)}
     missing = [name for name in expected if name not in handles]
     if missing:
-        raise ModelFolderError(f"model folder {folder} lacks {_format_tensors(missing)}")
+        raise ModelFolderError(f"model folder {folder} has no {_format_tensors(missing)}")
     ignored = {_HEAD} if config.tie_word_embeddings else set()
     unexpected = sorted(
         name
@@ -326,18 +329,22 @@ def _require_tensors(folder: Path, config: DecoderConfig, handles: Mapping[str, 
         if not name.endswith(".rotary_emb.inv_freq")  # in old folders; derived from rope_theta
     )
     if unexpected:
-        rest = f"which its {CONFIG_FILE} has no place for"
-        raise ModelFolderError(f"model folder {folder} holds {_format_tensors(unexpected)}, {rest}")
+        raise ModelFolderError(
+            f"model folder {folder} contains {_format_tensors(unexpected)}, which do not match "
+            f"its {CONFIG_FILE}"
+        )
     for name, shape in expected.items():
         entry = handles[name].get_slice(name)
-        found, dtype = tuple(entry.get_shape()), entry.get_dtype()
-        problem = ""
-        if found != shape:
-            problem = f"has shape {found}; its {CONFIG_FILE} asks for {shape}"
-        elif dtype not in _DTYPES:
-            problem = f"has dtype {dtype}; it must be one of {', '.join(_DTYPES)}"
-        if problem:
-            raise ModelFolderError(f"{folder}: tensor {name} {problem}")
+        actual, dtype = tuple(entry.get_shape()), entry.get_dtype()
+        if actual != shape:
+            raise ModelFolderError(
+                f"{folder}: tensor {name} must have shape {shape} according to {CONFIG_FILE}, got "
+                f"{actual}"
+            )
+        if dtype not in _DTYPES:
+            raise ModelFolderError(
+                f"{folder}: tensor {name} must have dtype {', '.join(_DTYPES)}, got {dtype}"
+            )
     if config.tie_word_embeddings and _HEAD in handles:
         _require_tied_head(folder, handles)
 
@@ -347,9 +354,9 @@ def _require_tied_head(folder: Path, handles: Mapping[str, Any]) -> None:
     embeddings, head = (handles[name].get_slice(name) for name in (_EMBEDDINGS, _HEAD))
     equal = embeddings.get_shape() == head.get_shape()
     rows = embeddings.get_shape()[0] if equal else 0
-    for first in range(0, rows, _ROWS_AT_ONCE):
-        part = slice(first, min(first + _ROWS_AT_ONCE, rows))
-        equal = equal and np.array_equal(embeddings[part], head[part])
+    for first in range(0, rows, _ROWS_PER_READ):
+        block = slice(first, min(first + _ROWS_PER_READ, rows))
+        equal = equal and np.array_equal(embeddings[block], head[block])
     if not equal:
         raise ModelFolderError(
             f"{folder / CONFIG_FILE}: tie_word_embeddings is true, but {_HEAD} differs from "
@@ -358,16 +365,16 @@ def _require_tied_head(folder: Path, handles: Mapping[str, Any]) -> None:
 
 
 def _format_tensors(names: list[str]) -> str:
-    rest = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    return f"tensor {', '.join(names[:3]):.300}{rest}"
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return f"tensor {', '.join(names[:3]):.300}{more}"
 
 
 def _write_weights(model: Decoder, folder: Path, *, untied: bool, max_shard_bytes: int) -> None:
-    width = model.embed_tokens[...].dtype.itemsize  # all parameters have one dtype
+    itemsize = model.embed_tokens[...].dtype.itemsize  # all parameters have the same dtype
     tensors = {tensor.name: tensor for tensor in _tensors(model.config, untied=untied)}
     shards = split_state_dict_into_shards_factory(
         tensors,
-        get_storage_size=lambda tensor: prod(tensor.shape) * width,
+        get_storage_size=lambda tensor: prod(tensor.shape) * itemsize,
         filename_pattern="model{suffix}.safetensors",
         max_shard_size=max_shard_bytes,
     )
@@ -403,15 +410,14 @@ def read_json(file: Path) -> dict[str, Any]:
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
-        lack = f"has no {file.name}" if file.parent.is_dir() else "does not exist"
-        raise ModelFolderError(f"model folder {file.parent} {lack}") from error
+        problem = f"has no {file.name}" if file.parent.is_dir() else "does not exist"
+        raise ModelFolderError(f"model folder {file.parent} {problem}") from error
     except OSError as error:
         raise ModelFolderError(f"{file} can't be read: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
         raise ModelFolderError(f"{file} is not JSON: {error}") from error
     if not isinstance(content, dict):
-        kind = type(content).__name__
-        raise ModelFolderError(f"{file} holds a JSON {kind}; it must be an object")
+        raise ModelFolderError(f"{file} must be a JSON object, got {type(content).__name__}")
     return content
 
 

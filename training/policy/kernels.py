@@ -21,7 +21,7 @@ PlainAttention: TypeAlias = Callable[[jax.Array, jax.Array, jax.Array], jax.Arra
 EXACT, PLAIN, BLOCKWISE, TRITON = "exact", "plain", "blockwise", "triton"
 
 MIN_KERNEL_KEYS = 256
-"""Fewest keys per query at which the kernel is used."""
+"""Minimum number of keys per query for which the kernel is used."""
 
 ATTENTION_OUTPUT = "attended"
 """Name of the attention output in `jax.checkpoint` policies."""
@@ -58,8 +58,13 @@ def select_attention(
     """
     if setting != "auto":
         return setting
-    fits = jnp.dtype(dtype) == jnp.bfloat16 and head_dim in _HEAD_DIMS and key_heads % tensor == 0
-    if platform != "gpu" or not fits:
+    supported = (
+        platform == "gpu"
+        and jnp.dtype(dtype) == jnp.bfloat16
+        and head_dim in _HEAD_DIMS
+        and key_heads % tensor == 0
+    )
+    if not supported:
         return EXACT
     return TRITON if has_triton_backend() else BLOCKWISE
 
@@ -86,13 +91,13 @@ def kernel_attention(
 
     def pad(array: jax.Array) -> jax.Array:
         """Pad the prefix and the other keys to multiples of the kernel's step."""
-        other_axes = [(0, 0)] * (array.ndim - 2)
-        prefix_part, query_part = jnp.split(array, [prefix], axis=1)
-        parts = [
-            jnp.pad(part, [(0, 0), (0, count), *other_axes]) if count else part
-            for part, count in ((prefix_part, prefix_padding), (query_part, padding))
+        trailing_axes = [(0, 0)] * (array.ndim - 2)
+        prefix_keys, causal_keys = jnp.split(array, [prefix], axis=1)
+        pieces = [
+            jnp.pad(piece, [(0, 0), (0, count), *trailing_axes]) if count else piece
+            for piece, count in ((prefix_keys, prefix_padding), (causal_keys, padding))
         ]
-        return jnp.concatenate(parts, axis=1) if prefix else parts[1]
+        return jnp.concatenate(pieces, axis=1) if prefix else pieces[1]
 
     def attend(query: jax.Array, key: jax.Array, value: jax.Array) -> jax.Array:
         query = jnp.pad(query, [(0, 0), (0, padding), (0, 0), (0, 0)]) if padding else query

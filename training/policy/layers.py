@@ -24,7 +24,7 @@ def decoder_layer(
     hidden: jax.Array,  # (B, L, D)
     memory: Any,
     weights: dict[str, jax.Array],
-    number: jax.Array,
+    index: jax.Array,
     *,
     rotation: Rotation,
     attend: Attention,
@@ -35,10 +35,10 @@ def decoder_layer(
 ) -> tuple[jax.Array, Any]:
     """Return the hidden states after a layer, `dtype` (B, L, D), and the updated memory.
 
-    `weights` maps the names in `PARAMETER_AXES` to the weights of layer `number`, int32 ().
+    `weights` maps the names in `PARAMETER_AXES` to the weights of layer `index`, int32 ().
     """
     batch, length, _ = hidden.shape
-    eps, norms = config.rms_norm_eps, config.architecture.qk_norm
+    eps, qk_norm = config.rms_norm_eps, config.architecture.qk_norm
     scales = {name: weights[name] for name in weights if name.endswith("norm")}
     axes = parameter_axes(config, lora)
     kernels = {
@@ -54,10 +54,10 @@ def decoder_layer(
         for flat in _project(normed, ("q_proj", "k_proj", "v_proj"), kernels, scale, join=join)
     )
     query, key = (
-        _apply_rotation(rms_norm(heads, scales[name], eps) if norms else heads, rotation)
+        _apply_rotation(rms_norm(heads, scales[name], eps) if qk_norm else heads, rotation)
         for heads, name in ((query, "q_norm"), (key, "k_norm"))
     )
-    attended, memory = attend(query, key, value, number, memory)
+    attended, memory = attend(query, key, value, index, memory)
     attended = attended.reshape(batch, length, -1)
     (attention_output,) = _project(attended, ("o_proj",), kernels, scale, join=False)
     hidden = hidden + attention_output
@@ -75,18 +75,18 @@ def _gather_kernel(
     if mesh is None:
         return kernel.astype(dtype)
     spec = [SHARDING_RULES.get(name) for name in axes]
-    part = NamedSharding(mesh, PartitionSpec(*spec))
-    whole = [None if axis == SHARDING_RULES["embed"] else axis for axis in spec]
+    sharded = NamedSharding(mesh, PartitionSpec(*spec))
+    gathered_spec = [None if axis == SHARDING_RULES["embed"] else axis for axis in spec]
+    gathered = NamedSharding(mesh, PartitionSpec(*gathered_spec))
     param_dtype, constrain = kernel.dtype, jax.lax.with_sharding_constraint
 
     @jax.custom_vjp
     def gather(kernel: jax.Array) -> jax.Array:
-        of_part = constrain(kernel.astype(dtype), part)
-        return constrain(of_part, NamedSharding(mesh, PartitionSpec(*whole)))
+        return constrain(constrain(kernel.astype(dtype), sharded), gathered)
 
     gather.defvjp(
         lambda kernel: (gather(kernel), None),
-        lambda _, slope: (constrain(slope, part).astype(param_dtype),),
+        lambda _, gradient: (constrain(gradient, sharded).astype(param_dtype),),
     )
     return gather(kernel)
 
@@ -101,18 +101,18 @@ def _project(
 ) -> list[jax.Array]:
     """Return the projections of the inputs by the named kernels, with biases and adapters."""
     outputs = _multiply(inputs, [kernels[name] for name in names], join=join)
-    for place, name in enumerate(names):
+    for i, name in enumerate(names):
         if f"{name}_bias" in kernels:
-            outputs[place] = outputs[place] + kernels[f"{name}_bias"]
+            outputs[i] = outputs[i] + kernels[f"{name}_bias"]
         if name + LORA_A in kernels:
-            narrow = inputs @ kernels[name + LORA_A]
-            outputs[place] = outputs[place] + scale * (narrow @ kernels[name + LORA_B])
+            low_rank = inputs @ kernels[name + LORA_A]
+            outputs[i] = outputs[i] + scale * (low_rank @ kernels[name + LORA_B])
     return outputs
 
 
 def _multiply(inputs: jax.Array, kernels: Sequence[jax.Array], *, join: bool) -> list[jax.Array]:
-    # One wide product makes a training step 20% faster on CPU. On a mesh the products stay
-    # separate, because devices would have to exchange the joined kernel.
+    # A single product of concatenated kernels makes a training step 20% faster on CPU. On a mesh,
+    # devices would have to exchange the concatenated kernel.
     if not join:
         return [inputs @ kernel for kernel in kernels]
     widths = [kernel.shape[-1] for kernel in kernels]
@@ -122,9 +122,9 @@ def _multiply(inputs: jax.Array, kernels: Sequence[jax.Array], *, join: bool) ->
 
 def rms_norm(inputs: jax.Array, scale: jax.Array, eps: float) -> jax.Array:
     """Apply RMSNorm (arXiv 1910.07467) over the last axis in float32; keep the inputs' dtype."""
-    wide = inputs.astype(jnp.float32)
-    inverse = jax.lax.rsqrt(jnp.mean(wide * wide, axis=-1, keepdims=True) + eps)
-    return (wide * inverse * scale.astype(jnp.float32)).astype(inputs.dtype)
+    x = inputs.astype(jnp.float32)
+    inverse_rms = jax.lax.rsqrt(jnp.mean(x * x, axis=-1, keepdims=True) + eps)
+    return (x * inverse_rms * scale.astype(jnp.float32)).astype(inputs.dtype)
 
 
 def rotary_angles(
@@ -132,30 +132,30 @@ def rotary_angles(
 ) -> Rotation:
     """Return the cosines and sines of RoPE (arXiv 2104.09864) at positions, int32 (B, L)."""
     exponents = jnp.arange(0, head_dim, 2, dtype=jnp.float32) / head_dim
-    places = positions[..., None, None].astype(jnp.float32)
+    positions = positions[..., None, None].astype(jnp.float32)
     frequencies = theta**-exponents
     if scaling is not None:
         frequencies = frequencies * _llama3_factors(frequencies, scaling)
-    angles = places * frequencies
+    angles = positions * frequencies
     return jnp.cos(angles), jnp.sin(angles)
 
 
 def _llama3_factors(frequencies: jax.Array, scaling: Llama3Rope) -> jax.Array:
     """Return Llama 3.1's factor for each frequency, from 1 / factor (low frequencies) to 1."""
-    turns = scaling.original_max_position_embeddings * frequencies / (2 * math.pi)
+    rotations = scaling.original_max_position_embeddings * frequencies / (2 * math.pi)
     low, high = scaling.low_freq_factor, scaling.high_freq_factor
-    ramp = jnp.clip((turns - low) / (high - low), 0, 1)
+    ramp = jnp.clip((rotations - low) / (high - low), 0, 1)
     return ramp + (1 - ramp) / scaling.factor
 
 
 def _apply_rotation(inputs: jax.Array, rotation: Rotation) -> jax.Array:
     """Rotate (B, L, heads, hd); entry i pairs with i + hd / 2, as in Hugging Face's checkpoints."""
     cosine, sine = rotation
-    left, right = jnp.split(inputs.astype(jnp.float32), 2, axis=-1)
-    rotated = [left * cosine - right * sine, right * cosine + left * sine]
+    x, y = jnp.split(inputs.astype(jnp.float32), 2, axis=-1)
+    rotated = [x * cosine - y * sine, y * cosine + x * sine]
     return jnp.concatenate(rotated, axis=-1).astype(inputs.dtype)
 
 
 def join_bundle(prompts: jax.Array, rows: jax.Array) -> jax.Array:
     """Concatenate prompts (B, G, P) and rows (B, R, W) to (B, G * P + R * W)."""
-    return jnp.concatenate([part.reshape(len(part), -1) for part in (prompts, rows)], axis=1)
+    return jnp.concatenate([array.reshape(len(array), -1) for array in (prompts, rows)], axis=1)

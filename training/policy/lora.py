@@ -1,7 +1,7 @@
 """LoRA (Hu et al. 2021, arXiv 2106.09685): low-rank adapters for frozen kernels.
 
-A kernel W, (in, out), acts as W + alpha / rank * A B, with A (in, rank) and B (rank, out). Folders
-of adapters have the format of Hugging Face's PEFT.
+A kernel W, (in, out), acts as W + alpha / rank * A B, with A (in, rank) and B (rank, out). Adapters
+are saved in the format of Hugging Face's PEFT.
 """
 
 import json
@@ -31,7 +31,7 @@ from training.processes import local_copy, put_on_devices
 from training.schema import Lora
 
 _WEIGHTS_FILE = "adapter_model.safetensors"
-_BASE = "base_weights"  # single metadata key; several would have a random order
+_BASE = "base_weights"  # the only metadata key, because safetensors orders several keys randomly
 
 
 class Adapter(nnx.Param[jax.Array]):
@@ -47,15 +47,15 @@ def add_adapters(model: Decoder, lora: Lora, *, seed: int) -> None:
     shapes = parameter_shapes(model.config, lora)
     shardings = {} if model.mesh is None else parameter_shardings(model.config, model.mesh, lora)
     for target in lora.targets:
-        for ending in (LORA_A, LORA_B):
-            path = f"layers.{target}{ending}"
+        for suffix in (LORA_A, LORA_B):
+            path = f"layers.{target}{suffix}"
             value = np.zeros(shapes[path], np.float32)
-            if ending == LORA_A:
+            if suffix == LORA_A:
                 bound = shapes[path][1] ** -0.5
                 rng = np.random.default_rng([seed, *target.encode()])
                 value = rng.uniform(-bound, bound, shapes[path]).astype(np.float32)
             setattr(
-                model.layers, target + ending, Adapter(put_on_devices(value, shardings.get(path)))
+                model.layers, target + suffix, Adapter(put_on_devices(value, shardings.get(path)))
             )
     model.lora = lora
 
@@ -63,8 +63,8 @@ def add_adapters(model: Decoder, lora: Lora, *, seed: int) -> None:
 def remove_adapters(model: Decoder) -> None:
     """Remove the adapters from a decoder in place, leaving the frozen weights."""
     for target in () if model.lora is None else model.lora.targets:
-        for ending in (LORA_A, LORA_B):
-            delattr(model.layers, target + ending)
+        for suffix in (LORA_A, LORA_B):
+            delattr(model.layers, target + suffix)
     model.lora = None
 
 
@@ -156,9 +156,9 @@ def load_adapters(folder: Path, template: nnx.State) -> tuple[nnx.State, str]:
     restore_folder(folder)
     file = folder / _WEIGHTS_FILE
     try:
-        with safe_open(file, framework="numpy") as opened:
-            base = (opened.metadata() or {}).get(_BASE, "")
-            tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
+        with safe_open(file, framework="numpy") as handle:
+            base = (handle.metadata() or {}).get(_BASE, "")
+            tensors = {name: handle.get_tensor(name) for name in handle.keys()}  # noqa: SIM118
     except (OSError, SafetensorError) as error:
         raise UserError(f"{file}: can't be read: {error}") from error
 
@@ -168,13 +168,13 @@ def load_adapters(folder: Path, template: nnx.State) -> tuple[nnx.State, str]:
         for name in names:
             actual = None if name not in tensors else tensors[name].shape
             if actual != shape:
-                raise UserError(f"{file}: {name} has shape {actual}; it must be {shape}")
+                raise UserError(f"{file}: the shape of {name} must be {shape}, got {actual}")
         value = np.stack([tensors[name].T for name in names]).astype(np.float32)
         if not np.isfinite(value).all():
-            raise UserError(f"{file}: {names[0]} or its other layers aren't finite numbers")
-        placed = leaf[...].sharding
-        sharding = placed if isinstance(placed, NamedSharding) else None
-        return leaf.replace(put_on_devices(value, sharding))
+            raise UserError(f"{file}: {names[0]} must be finite in all layers")
+        sharding = leaf[...].sharding
+        mesh_sharding = sharding if isinstance(sharding, NamedSharding) else None
+        return leaf.replace(put_on_devices(value, mesh_sharding))
 
     adapters = nnx.map_state(read, template)
     expected = {
@@ -182,8 +182,8 @@ def load_adapters(folder: Path, template: nnx.State) -> tuple[nnx.State, str]:
         for path, leaf in nnx.to_flat_state(template)
         for layer in range(len(leaf[...]))
     }
-    if others := sorted(tensors.keys() - expected):
-        raise UserError(f"{file}: holds {others[0]}, which model.lora has no place for")
+    if unexpected := sorted(tensors.keys() - expected):
+        raise UserError(f"{file}: contains {unexpected[0]}, which is not in model.lora")
     return adapters, base
 
 

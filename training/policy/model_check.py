@@ -1,4 +1,4 @@
-"""Check that a model folder's tokenizer, chat template, end tokens and weights fit together."""
+"""Checks that a model folder's tokenizer, chat template, end tokens and weights fit together."""
 
 from functools import cache
 from pathlib import Path
@@ -46,15 +46,16 @@ def open_tokenizer(folder: Path, prompt: Prompt) -> tuple[Any, tuple[int, ...]]:
         problem = str(error) if file.exists() else f"{file.name} is missing"
         raise UserError(f"{folder}: its tokenizer can't be read: {problem}") from error
     if tokenizer.eos_token_id is None:
-        problem = "its tokenizer has no eos_token, which has to end an answer"
-        raise UserError(f"{folder}: {problem}; name one in tokenizer_config.json")
+        raise UserError(
+            f"{folder}: tokenizer_config.json must name an eos_token, which ends an answer"
+        )
     _require_vocabulary(folder, tokenizer, vocab_size)
     stop_ids = get_stop_ids(folder, tokenizer)
-    beyond = [number for number in stop_ids if not 0 <= number < vocab_size]
-    if beyond:
+    invalid = [token_id for token_id in stop_ids if not 0 <= token_id < vocab_size]
+    if invalid:
         raise UserError(
-            f"{folder}: eos_token_id is {beyond[0]}; it must be 0 to {vocab_size - 1}, the "
-            f"vocab_size of {CONFIG_FILE}"
+            f"{folder}: eos_token_id must be 0 to {vocab_size - 1}, below the vocab_size of "
+            f"{CONFIG_FILE}, got {invalid[0]}"
         )
     _require_prompt(folder, tokenizer, prompt, stop_ids)
     return tokenizer, stop_ids
@@ -94,41 +95,44 @@ def get_stop_ids(folder: Path, tokenizer: Any) -> tuple[int, ...]:
     file = folder / GENERATION_FILE
     if not file.exists():
         file = folder / CONFIG_FILE
-    named = read_json(file).get("eos_token_id") if file.exists() else None
-    numbers = named if isinstance(named, list) else [] if named is None else [named]
-    if not all(type(number) is int for number in numbers):
-        raise UserError(f"{file}: eos_token_id is {named!r:.300}; it must be a token id or a list")
-    own = tokenizer.eos_token_id
-    return tuple(sorted({*numbers, *([] if own is None else [own])}))
+    value = read_json(file).get("eos_token_id") if file.exists() else None
+    ids = value if isinstance(value, list) else [] if value is None else [value]
+    if not all(type(token_id) is int for token_id in ids):
+        raise UserError(f"{file}: eos_token_id must be a token id or a list, got {value!r:.300}")
+    tokenizer_id = tokenizer.eos_token_id
+    return tuple(sorted({*ids, *([] if tokenizer_id is None else [tokenizer_id])}))
 
 
 def _require_vocabulary(folder: Path, tokenizer: Any, vocab_size: int) -> None:
     """Raise a `UserError` if the tokenizer has tokens without a row in the embeddings."""
-    beyond = sorted((n, text) for text, n in tokenizer.get_vocab().items() if n >= vocab_size)
-    if beyond:
-        names = ", ".join(f"{text!r} ({number})" for number, text in beyond[:_MAX_LISTED])
-        more = f" and {len(beyond) - _MAX_LISTED} more" if len(beyond) > _MAX_LISTED else ""
+    vocabulary = tokenizer.get_vocab().items()
+    invalid = sorted((token_id, text) for text, token_id in vocabulary if token_id >= vocab_size)
+    if invalid:
+        names = ", ".join(f"{text!r} ({token_id})" for token_id, text in invalid[:_MAX_LISTED])
+        more = f" and {len(invalid) - _MAX_LISTED} more" if len(invalid) > _MAX_LISTED else ""
         raise UserError(
-            f"{folder}: its tokenizer has the token {names}{more}; ids must be 0 to "
-            f"{vocab_size - 1}, the vocab_size of {CONFIG_FILE}: add rows to the embeddings, or "
-            "name a token that the model knows"
+            f"{folder}: token ids of its tokenizer must be less than {vocab_size}, the vocab_size "
+            f"of {CONFIG_FILE}, got {names}{more}: add rows to the embeddings, or name a token "
+            "that the model knows"
         )
-    if _is_new(folder, tokenizer.eos_token):
+    if _is_missing_token(folder, tokenizer.eos_token):
         raise UserError(
-            f"{folder}: eos_token is {tokenizer.eos_token!r:.300}, which its tokenizer.json lacks; "
-            "it must be a token of the vocabulary, which the model has learned"
+            f"{folder}: eos_token must be a token of tokenizer.json, got "
+            f"{tokenizer.eos_token!r:.300}"
         )
 
 
-def _is_new(folder: Path, token: str) -> bool:
+def _is_missing_token(folder: Path, token: str) -> bool:
     """Return whether a special token is missing from the vocabulary files of a fast tokenizer."""
     file, settings = folder / "tokenizer.json", folder / "tokenizer_config.json"
     if not file.exists() or Tokenizer.from_file(str(file)).token_to_id(token) is not None:
         return False
-    listed = read_json(settings).get("added_tokens_decoder", {}) if settings.exists() else {}
-    added = folder / "added_tokens.json"
-    names = {entry["content"] for entry in listed.values()}
-    return token not in (names | set(read_json(added)) if added.exists() else names)
+    entries = read_json(settings).get("added_tokens_decoder", {}) if settings.exists() else {}
+    names = {entry["content"] for entry in entries.values()}
+    added_file = folder / "added_tokens.json"
+    if added_file.exists():
+        names |= set(read_json(added_file))
+    return token not in names
 
 
 def _require_prompt(
@@ -136,22 +140,24 @@ def _require_prompt(
 ) -> None:
     """Raise a `UserError` if a prompt can't be rendered; warn if answers may not end."""
     if prompt.chat and not tokenizer.chat_template:
-        raise UserError(f"prompt.chat: true, but the tokenizer of {folder} has no chat template")
+        raise UserError(
+            f"prompt.chat must be false: the tokenizer of {folder} has no chat template"
+        )
 
     def render() -> str:
         return prompt_text(tokenizer, _QUESTION, chat=prompt.chat, thinking=prompt.thinking)
 
     try:
         text = render()
-        again = render()
+        repeated = render()
     except UserError as error:
-        raise UserError(f"{folder}: prompt.chat: true, but {error}") from error
-    if text != again:
-        problem = "renders the same prompt differently the second time"
-        raise UserError(f"{folder}: its chat template {problem}; a run needs equal prompts")
+        raise UserError(f"{folder}: prompt.chat is true, but {error}") from error
+    if text != repeated:
+        raise UserError(f"{folder}: its chat template must render the same prompt every time")
     if _QUESTION not in text:
-        problem = "leaves out the text of the user's message"
-        raise UserError(f"{folder}: its chat template {problem}: it renders {text!r:.200}")
+        raise UserError(
+            f"{folder}: its chat template must contain the user's message, got {text!r:.200}"
+        )
     ids = tokenizer.encode(text, add_special_tokens=not prompt.chat)
     if tokenizer.unk_token_id in ids:
         raise UserError(
@@ -180,16 +186,16 @@ def _warn_of_turn_end(folder: Path, tokenizer: Any, stop_ids: tuple[int, ...]) -
         text = chat_text(tokenizer, turns)
     except UserError:
         return  # some templates accept a single message only
-    _, answered, end = text.rpartition(_ANSWER)
-    ids = tokenizer.encode(end.lstrip(), add_special_tokens=False)
-    if answered and ids and ids[0] not in stop_ids:
-        turn, ends = (
-            ", ".join(f"{tokenizer.convert_ids_to_tokens(n)!r} ({n})" for n in numbers)
-            for numbers in (ids[:1], stop_ids)
+    _, separator, suffix = text.rpartition(_ANSWER)
+    ids = tokenizer.encode(suffix.lstrip(), add_special_tokens=False)
+    if separator and ids and ids[0] not in stop_ids:
+        turn_end, answer_ends = (
+            ", ".join(f"{tokenizer.convert_ids_to_tokens(i)!r} ({i})" for i in token_ids)
+            for token_ids in (ids[:1], stop_ids)
         )
         _warn(
-            f"{folder}: its chat template ends the model's turn with {turn}, but answers end at "
-            f"{ends}; add the former to eos_token_id in {GENERATION_FILE}"
+            f"{folder}: its chat template ends the model's turn with {turn_end}, but answers end "
+            f"at {answer_ends}; add {turn_end} to eos_token_id in {GENERATION_FILE}"
         )
 
 

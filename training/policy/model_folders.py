@@ -1,4 +1,4 @@
-"""Locate model folders, locally or on the hub, and replace them atomically."""
+"""Lookup of model folders, locally or on the hub, and their atomic replacement."""
 
 import errno
 import os
@@ -48,12 +48,11 @@ def local_folder(name_or_folder: str | Path) -> Path | None:
     if folder.is_dir():
         return folder
     if folder.exists():
-        raise ModelFolderError(f"model {str(folder)!r} is a file; it must be a folder")
+        raise ModelFolderError(f"model {str(folder)!r} must be a folder, got a file")
     if not isinstance(name_or_folder, str) or not _HUB_NAME.fullmatch(name_or_folder):
         raise ModelFolderError(
-            f"model {str(name_or_folder)!r}: no such folder; it must be a folder with a "
-            f"{CONFIG_FILE} and safetensors, the hub's name of a model, owner/name, or "
-            f"{', '.join(PACKAGED_MODELS)}, which comes with this library"
+            f"model must be a folder with a {CONFIG_FILE} and safetensors, a model on the hub "
+            f"(owner/name), or {', '.join(PACKAGED_MODELS)}, got {str(name_or_folder)!r}"
             + did_you_mean(name_or_folder, PACKAGED_MODELS)
         )
     return None
@@ -64,12 +63,12 @@ def require_model(name_or_folder: str | Path) -> None:
     folder = local_folder(name_or_folder)
     if folder is not None and not any((folder / x).exists() for x in (CONFIG_FILE, ADAPTER_FILE)):
         raise ModelFolderError(
-            f"model {str(folder)!r}: has no {CONFIG_FILE}; it must be a Hugging Face model folder"
+            f"model must be a Hugging Face model folder, got {str(folder)!r} without {CONFIG_FILE}"
         )
 
 
 def resolve_model(name_or_folder: str | Path) -> Path:
-    """Return the local folder of a model, and download it unless it is in the cache of the hub.
+    """Return the local folder of a model; download it if it is not in the hub's cache.
 
     `local_folder` explains the argument.
 
@@ -99,7 +98,7 @@ def resolve_model(name_or_folder: str | Path) -> Path:
     except (OSError, ValueError) as error:  # the hub's own errors and HTTP failures are OSErrors
         reason = str(error).strip().split("\n")[0]
         raise ModelFolderError(
-            f"model {name_or_folder!r}: no such folder here, and the hub did not give it: {reason}"
+            f"model {name_or_folder!r} is neither a local folder nor available on the hub: {reason}"
         ) from error
 
 
@@ -128,7 +127,7 @@ def replace_folder(folder: Path) -> Iterator[Path]:
         restore_folder(folder)
         raise
     if old.exists():
-        _sync(folder.absolute().parent)  # the new name, before the older files are gone
+        _sync(folder.absolute().parent)  # sync the rename before the old files are removed
         shutil.rmtree(old, ignore_errors=True)
 
 

@@ -58,19 +58,17 @@ def parameter_axes(config: DecoderConfig, lora: Lora | None = None) -> dict[str,
             (N, r, out).
     """
     family = config.architecture
-    left_out = {"lm_head"} if config.tie_word_embeddings else set()
+    absent = {"lm_head"} if config.tie_word_embeddings else set()
     if not family.qk_norm:
-        left_out |= {"layers.q_norm", "layers.k_norm"}
-    axes = {
-        path: of_path
-        for path, of_path in PARAMETER_AXES.items()
-        if path not in left_out and (family.qkv_bias or not path.endswith("_bias"))
-    }
+        absent |= {"layers.q_norm", "layers.k_norm"}
+    if not family.qkv_bias:
+        absent |= {path for path in PARAMETER_AXES if path.endswith("_bias")}
+    parameters = {path: axes for path, axes in PARAMETER_AXES.items() if path not in absent}
     for target in () if lora is None else lora.targets:
-        layers, inner, outer = PARAMETER_AXES[f"layers.{target}"]
-        axes[f"layers.{target}{LORA_A}"] = (layers, inner, "rank")
-        axes[f"layers.{target}{LORA_B}"] = (layers, "rank", outer)
-    return axes
+        layers, inputs, outputs = PARAMETER_AXES[f"layers.{target}"]
+        parameters[f"layers.{target}{LORA_A}"] = (layers, inputs, "rank")
+        parameters[f"layers.{target}{LORA_B}"] = (layers, "rank", outputs)
+    return parameters
 
 
 def parameter_shapes(config: DecoderConfig, lora: Lora | None = None) -> dict[str, tuple[int, ...]]:
@@ -114,8 +112,8 @@ def require_divisible_weights(
             axis = SHARDING_RULES.get(name)
             if axis is not None and size % sizes[axis]:
                 raise MeshError(
-                    f"model.mesh.{axis} is {sizes[axis]}; it must be a divisor of {size}, the "
-                    f"entries of {path} along its axis {name}, which devices share equally"
+                    f"model.mesh.{axis} must divide {size}, the size of {path} along its axis "
+                    f"{name}, got {sizes[axis]}"
                 )
 
 
@@ -136,9 +134,10 @@ def parameter_shardings(
     shardings = {}
     for path, axes in parameter_axes(config, lora).items():
         spec = [SHARDING_RULES.get(name) for name in axes]
-        # Spelled as in compiled programs: jit's cache treats another spelling as another layout.
-        used = [None if axis is None or mesh.shape[axis] == 1 else axis for axis in spec]
-        while used and used[-1] is None:
-            used.pop()
-        shardings[path] = NamedSharding(mesh, PartitionSpec(*used))
+        # Compiled programs return specs without axes of size 1 and without trailing Nones. Equal
+        # specs avoid another compilation.
+        canonical = [None if axis is None or mesh.shape[axis] == 1 else axis for axis in spec]
+        while canonical and canonical[-1] is None:
+            canonical.pop()
+        shardings[path] = NamedSharding(mesh, PartitionSpec(*canonical))
     return shardings

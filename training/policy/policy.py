@@ -1,4 +1,4 @@
-"""The policy: a decoder, its tokenizer, prompts and answers."""
+"""The policy: a decoder with its tokenizer, which encodes prompts and decodes answers."""
 
 import functools
 import tempfile
@@ -94,8 +94,8 @@ class Policy:
         """
         from training.policy.tokenizer import decode_answer
 
-        end = decode_answer(self.tokenizer, prompt[-_MAX_MARK_TOKENS:])
-        return opening_tag(end) + decode_answer(self.tokenizer, token_ids)
+        prompt_end = decode_answer(self.tokenizer, prompt[-_MAX_MARK_TOKENS:])
+        return opening_tag(prompt_end) + decode_answer(self.tokenizer, token_ids)
 
     def logprobs(self, params: Any, sequences: Sequence[Sequence[int]]) -> list[np.ndarray]:
         """Return the trainer's log-probabilities at temperature 1, float32 per sequence, nats.
@@ -103,14 +103,14 @@ class Policy:
         The last sequence is repeated to fill all devices. See `Sampler.score`.
         """
         mesh = nnx.merge(self.graphdef, params).mesh
-        missing = 0 if mesh is None else -len(sequences) % mesh.shape[SHARDING_RULES["batch"]]
-        rows = [*sequences, *[sequences[-1]] * missing]
+        padding = 0 if mesh is None else -len(sequences) % mesh.shape[SHARDING_RULES["batch"]]
+        rows = [*sequences, *[sequences[-1]] * padding]
         padded = pad_sequences(
             rows, [()] * len(rows), bucket=self.length_bucket, pad_id=self.pad_id
         )
-        scored = _logprobs(params, padded.input_ids, padded.positions, padded.mask, self.graphdef)
-        scores = np.asarray(local_copy(scored))
-        return [scores[row, : len(sequence)] for row, sequence in enumerate(sequences)]
+        logprobs = _logprobs(params, padded.input_ids, padded.positions, padded.mask, self.graphdef)
+        array = np.asarray(local_copy(logprobs))
+        return [array[row, : len(sequence)] for row, sequence in enumerate(sequences)]
 
     def tensors(self, params: Any) -> Iterable[tuple[str, Any]]:
         """Yield the weights by Hugging Face's names, with an untied head, as vLLM expects them."""
@@ -185,22 +185,21 @@ def open_policy(
     to multiples of `length_bucket`.
 
     Raises:
-        UserError: The folder is not a valid model with a tokenizer (see `open_tokenizer`), the
-            mesh needs more devices than there are, can't split the weights equally, or leaves out
-            a process.
+        UserError: The folder is not a valid model with a tokenizer (see `open_tokenizer`), or the
+            mesh does not match the devices or the weights.
     """
     from training.policy.model_check import open_tokenizer
 
     devices = settings.mesh.fsdp * settings.mesh.tensor
     if devices > jax.device_count():
         raise UserError(
-            f"model.mesh: {settings.mesh.fsdp} x {settings.mesh.tensor} devices asked for, "
-            f"{jax.device_count()} are there"
+            f"model.mesh must have at most {jax.device_count()} devices, got "
+            f"{settings.mesh.fsdp} x {settings.mesh.tensor}"
         )
     if not is_single_process() and devices < jax.device_count():
         raise UserError(
-            f"model.mesh is {settings.mesh.fsdp} x {settings.mesh.tensor} devices; it must use "
-            f"the {jax.device_count()} that the {jax.process_count()} processes have together"
+            f"model.mesh must use all {jax.device_count()} devices of the {jax.process_count()} "
+            f"processes, got {settings.mesh.fsdp} x {settings.mesh.tensor}"
         )
     mesh = make_mesh(settings.mesh.fsdp, settings.mesh.tensor) if devices > 1 else None
     tokenizer, stop_ids = open_tokenizer(folder, prompt)
@@ -222,10 +221,10 @@ def _select_attention(model: Decoder, settings: Model) -> str:
     """Return the kind of attention for JAX's default device."""
     device, config = jax.devices()[0], model.config
     # JAX calls both NVIDIA and AMD devices "gpu".
-    other = "rocm" in device.client.platform_version.lower()
+    is_amd = "rocm" in device.client.platform_version.lower()
     return select_attention(
         settings.attention,
-        platform="rocm" if other else device.platform,
+        platform="rocm" if is_amd else device.platform,
         dtype=model.dtype,
         head_dim=config.head_dim,
         key_heads=config.num_key_value_heads,

@@ -1,4 +1,4 @@
-"""Load tokenizers, render prompts, and train a byte-level BPE tokenizer for new policies."""
+"""Functions that load tokenizers, render prompts, and train tokenizers for new policies."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,8 +20,8 @@ START = "<|im_start|>"
 END = "<|im_end|>"
 SPECIAL_TOKENS = (PAD, START, END)
 
-# The date that templates get as today's, so that prompts are reproducible. transformers passes no
-# callables to templates, so a macro replaces each code that `strftime` documents.
+# Chat templates see this date as today's, so that prompts are reproducible. transformers passes no
+# callables to templates. A macro therefore replaces each code that `strftime` documents.
 _DATE = datetime(2024, 7, 26)
 _DATE_MACRO = (
     "{% macro strftime_now(format) %}{{ format"
@@ -33,11 +33,11 @@ _THINKING_TAGS = {mark.lower() for pair in THINKING_TAGS.items() for mark in pai
 
 NUM_BYTES = 256
 
-# A token is a word or a digit with its leading space, punctuation, or a line break. Numbers are
-# therefore split into digits, and every cell of a board is one token. The exception are short
-# numbers directly after a word: each symbol of a compact context is one token
+# A token is at most a word or a digit with its leading space, punctuation, or a line break. Numbers
+# are therefore split into digits, and every cell of a board is one token. A number up to 10 right
+# after a word belongs to its token, because compact contexts have such symbols
 # (`engineer.context.symbols`).
-_PIECES = (
+_TOKEN_PATTERN = (
     r" ?[a-z]+(?:10|[0-9])(?![\p{L}\p{N}])"
     r"| ?\p{L}+| ?\p{N}| ?[^\s\p{L}\p{N}]+|\n|[^\S\n]+(?!\S)|[^\S\n]"
 )
@@ -92,9 +92,9 @@ def chat_text(tokenizer: Any, messages: Sequence[Mapping[str, str]], **options: 
     except Exception as error:  # Jinja and expressions in a template may raise anything
         reason = " ".join(str(error).split())
         raise UserError(
-            f"the chat template can't write a prompt ({type(error).__name__}: {reason:.200}); "
-            "it must be one Jinja template, named default if there are several, that takes a "
-            "message by the user"
+            f"the chat template can't render a prompt ({type(error).__name__}: {reason:.200}); "
+            "it must be a Jinja template that accepts a user message, and be named default if "
+            "there are several"
         ) from error
 
 
@@ -123,29 +123,29 @@ def _hidden_tokens(tokenizer: Any) -> frozenset[int] | None:
 def train_tokenizer(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenizerFast:
     """Train a byte-level BPE tokenizer (Sennrich et al. 2016; on bytes, Radford et al. 2019).
 
-    The result is deterministic. Decoding inverts encoding for texts without special tokens. The
-    letters of a board count as if each text contained them once, so that every cell is one token
-    even on boards with more agents than those in the texts. Special tokens come first in the
-    vocabulary.
+    The result is deterministic. Decoding inverts encoding for texts without special tokens. All
+    symbols of boards are added once per text, so that every cell is one token even if the texts
+    have fewer agents. Special tokens come first in the vocabulary.
 
     Raises:
         ValueError: `texts` is empty, or the bytes and special tokens don't fit in `vocab_size`.
     """
-    smallest = NUM_BYTES + len(SPECIAL_TOKENS)
-    if vocab_size < smallest:
+    min_size = NUM_BYTES + len(SPECIAL_TOKENS)
+    if vocab_size < min_size:
         raise ValueError(
-            f"vocab_size: got {vocab_size}, at least {smallest} are needed "
-            f"({NUM_BYTES} bytes and {len(SPECIAL_TOKENS)} special tokens)"
+            f"vocab_size must be at least {min_size} ({NUM_BYTES} bytes and {len(SPECIAL_TOKENS)} "
+            f"special tokens), got {vocab_size}"
         )
     corpus = list(texts)
     if not corpus:
-        raise ValueError("texts: got none, at least one is needed")
-    letters = "".join(f" {x}" for x in FROZEN_SYMBOL + HOLE_SYMBOL + START_SYMBOLS + GOAL_SYMBOLS)
+        raise ValueError("texts must not be empty")
+    symbols = FROZEN_SYMBOL + HOLE_SYMBOL + START_SYMBOLS + GOAL_SYMBOLS
+    symbol_text = "".join(f" {symbol}" for symbol in symbols)
 
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
-            pre_tokenizers.Split(Regex(_PIECES), behavior="isolated"),
+            pre_tokenizers.Split(Regex(_TOKEN_PATTERN), behavior="isolated"),
             pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
         ]
     )
@@ -156,7 +156,7 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenize
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    tokenizer.train_from_iterator([*corpus, *[letters] * len(corpus)], trainer)
+    tokenizer.train_from_iterator([*corpus, *[symbol_text] * len(corpus)], trainer)
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         pad_token=PAD,
@@ -170,7 +170,7 @@ def load_tokenizer(folder: Path) -> Any:
     """Load the tokenizer of a Hugging Face folder, a `PreTrainedTokenizerBase`.
 
     `AutoTokenizer` works for all folders, but importing it takes seconds because it imports torch.
-    Tokenizers of `train_tokenizer` are therefore loaded with the class that they name.
+    Folders that name `PreTrainedTokenizerFast` are therefore loaded with this class directly.
 
     Raises:
         OSError: The folder contains no tokenizer.

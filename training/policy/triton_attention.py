@@ -3,8 +3,9 @@
 Each program of the forward pass handles one block of queries. It loops over the blocks of keys and
 accumulates the softmax (Dao 2023, FlashAttention-2, arXiv 2307.08691). Blocks that need no mask
 come first. The backward pass recomputes the scores, one block of keys per program. A second kernel
-sums the gradients of queries from the gradients of scores, part by part, in a fixed order. Sums and
-softmax are float32. Axis letters are defined in `training.policy.blockwise`.
+sums the gradients of queries from the gradients of scores in a fixed order. To limit the memory for
+gradients of scores, the backward pass runs over several parts of the queries, one after another.
+Sums and softmax are float32. Axis letters are defined in `training.policy.blockwise`.
 """
 
 import math
@@ -19,9 +20,9 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
 
 from training.policy.attention_blocks import (
+    BlockRange,
     KeyBlocks,
     QueryBlocks,
-    Run,
     fold_blocks,
     key_blocks,
     query_blocks,
@@ -37,8 +38,8 @@ GRADIENT_BYTES = 5 * 2**28
 
 # Queries and keys of a block.
 _FORWARD_BLOCK, _KEY_GRADS_BLOCK, _QUERY_GRADS_BLOCK = (64, 64), (64, 64), (128, 64)
-_NEVER = -1e30  # score of masked pairs: finite, so that differences are not NaN
-_LOWEST = -1e28  # initial maximum: above scaled masked scores, below all others
+_MASKED_SCORE = -1e30  # finite, so that differences are not NaN
+_INITIAL_MAX = -1e28  # above scaled masked scores, below all others
 _LOG2_E = math.log2(math.e)  # GPUs have a base-2 exponential
 
 
@@ -71,7 +72,7 @@ def triton_attention(
 
 
 def _weights(scores: jax.Array, scale: float, shift: jax.Array, interpret: bool) -> jax.Array:
-    """Return 2 ** (scores * scale - less), computed in two instructions."""
+    """Return 2 ** (scores * scale - shift), computed in two instructions."""
     if interpret:
         return jnp.exp2(scores * scale - shift)
     (scale_bits,) = struct.unpack("<I", struct.pack("<f", scale))
@@ -86,12 +87,12 @@ def _weights(scores: jax.Array, scale: float, shift: jax.Array, interpret: bool)
     return weights
 
 
-def _allowed(
+def _attention_mask(
     key_index: jax.Array, visible: jax.Array, query_index: jax.Array, starts: jax.Array
 ) -> jax.Array:
-    """Return the attention mask; a `key_index` is relative to the first query."""
-    own = (key_index >= starts) & (key_index <= query_index)
-    return (visible != 0) & ((key_index < 0) | own)
+    """Return the attention mask; `key_index` is relative to the first query."""
+    is_causal = (key_index >= starts) & (key_index <= query_index)
+    return (visible != 0) & ((key_index < 0) | is_causal)
 
 
 def _forward_kernel(
@@ -100,7 +101,7 @@ def _forward_kernel(
     value_ref: Any,
     starts_ref: Any,  # (queries,)
     visible_ref: Any,  # (prefix + L,)
-    blocks_ref: Any,  # (8,), the numbers of `KeyBlocks`
+    blocks_ref: Any,  # (8,), the fields of `KeyBlocks`
     out_ref: Any,  # (queries, hd)
     normaliser_ref: Any,  # (queries,), base 2
     *,
@@ -115,33 +116,33 @@ def _forward_kernel(
     blocks = KeyBlocks(*(blocks_ref[n] for n in range(len(KeyBlocks._fields))))
 
     def add(key_block: jax.Array, carry: Any, masked: bool) -> Any:
-        attended, largest, total = carry
+        attended, row_max, total = carry
         key_slice = pl.ds(key_block * keys, keys)
         scores = triton.dot(query, key_ref[key_slice, :].T)
         if masked:
             key_index = key_block * keys - prefix + jnp.arange(keys)
             visible = visible_ref[key_slice]
-            allowed = _allowed(
+            allowed = _attention_mask(
                 key_index[None, :], visible[None, :], query_index[:, None], starts[:, None]
             )
-            scores = jnp.where(allowed, scores, _NEVER)
-        new_largest = jnp.maximum(largest, scores.max(axis=1) * scale)
-        weights = _weights(scores, scale, new_largest[:, None], interpret)
-        decay = jnp.exp2(largest - new_largest)
+            scores = jnp.where(allowed, scores, _MASKED_SCORE)
+        new_max = jnp.maximum(row_max, scores.max(axis=1) * scale)
+        weights = _weights(scores, scale, new_max[:, None], interpret)
+        decay = jnp.exp2(row_max - new_max)
         attended = attended * decay[:, None]
         attended += triton.dot(weights.astype(query.dtype), value_ref[key_slice, :])
-        return attended, new_largest, total * decay + weights.sum(axis=1)
+        return attended, new_max, total * decay + weights.sum(axis=1)
 
     carry = (
         jnp.zeros(query.shape, jnp.float32),
-        jnp.full((queries,), _LOWEST, jnp.float32),
+        jnp.full((queries,), _INITIAL_MAX, jnp.float32),
         jnp.zeros((queries,), jnp.float32),
     )
-    carry = fold_blocks(blocks.clear(), partial(add, masked=False), carry)
-    attended, largest, total = fold_blocks(blocks.masked(), partial(add, masked=True), carry)
+    carry = fold_blocks(blocks.full(), partial(add, masked=False), carry)
+    attended, row_max, total = fold_blocks(blocks.masked(), partial(add, masked=True), carry)
     total = jnp.where(total > 0, total, 1.0)
     out_ref[...] = (attended / total[:, None]).astype(out_ref.dtype)
-    normaliser_ref[...] = largest + jnp.log2(total)
+    normaliser_ref[...] = row_max + jnp.log2(total)
 
 
 def _key_value_grads_kernel(
@@ -150,7 +151,7 @@ def _key_value_grads_kernel(
     value_ref: Any,
     starts_ref: Any,  # (L,)
     visible_ref: Any,  # (keys,)
-    blocks_ref: Any,  # (4,), the numbers of `QueryBlocks`
+    blocks_ref: Any,  # (4,), the fields of `QueryBlocks`
     d_out_ref: Any,  # (L, G, hd)
     normaliser_ref: Any,  # (G, L)
     delta_ref: Any,  # (G, L)
@@ -182,7 +183,9 @@ def _key_value_grads_kernel(
         if masked:
             query_index = query_block * queries + jnp.arange(queries)
             starts = starts_ref[query_slice][None, :]
-            allowed = _allowed(key_index[:, None], visible[:, None], query_index[None, :], starts)
+            allowed = _attention_mask(
+                key_index[:, None], visible[:, None], query_index[None, :], starts
+            )
             weights = jnp.where(allowed, weights, 0.0)
         d_value += triton.dot(weights.astype(d_out.dtype), d_out)
         d_weights = triton.dot(value, d_out.T)
@@ -191,15 +194,15 @@ def _key_value_grads_kernel(
         d_scores_ref[head, :, pl.ds((query_block - first_block) * queries, queries)] = d_scores
         return d_key + triton.dot(d_scores, query), d_value
 
-    def head_runs(*runs: Run) -> list[Run]:
-        return [(begin * group, end * group) for begin, end in runs]
+    def repeat_per_head(*ranges: BlockRange) -> list[BlockRange]:
+        return [(begin * group, end * group) for begin, end in ranges]
 
     zeros = jnp.zeros(key.shape, jnp.float32)
     carry = tuple(ref[...] for ref in partial_sums) if partial_sums else (zeros, zeros)
-    clear = head_runs((blocks.clear_begin, blocks.clear_end))
-    others = head_runs((blocks.begin, blocks.clear_begin), (blocks.clear_end, blocks.end))
-    carry = fold_blocks(clear, partial(add, masked=False), carry)
-    carry = fold_blocks(others, partial(add, masked=True), carry)
+    full = repeat_per_head((blocks.full_begin, blocks.full_end))
+    masked = repeat_per_head((blocks.begin, blocks.full_begin), (blocks.full_end, blocks.end))
+    carry = fold_blocks(full, partial(add, masked=False), carry)
+    carry = fold_blocks(masked, partial(add, masked=True), carry)
     d_key_ref[...], d_value_ref[...] = carry
 
 
@@ -208,7 +211,7 @@ def _query_grads_kernel(
     key_ref: Any,  # (prefix + L, hd)
     starts_ref: Any,  # (L,)
     visible_ref: Any,  # (prefix + L,)
-    blocks_ref: Any,  # (blocks of queries, 8), the numbers of `KeyBlocks`
+    blocks_ref: Any,  # (blocks of queries, 8), the fields of `KeyBlocks`
     part_index_ref: Any,  # ()
     *results: Any,  # input: partial gradients, if any; output: gradients (L, hd)
     prefix: int,
@@ -229,7 +232,7 @@ def _query_grads_kernel(
             if masked:
                 key_index = key_block * keys - prefix + jnp.arange(keys)
                 visible = visible_ref[key_slice][:, None]
-                allowed = _allowed(
+                allowed = _attention_mask(
                     key_index[:, None], visible, query_index[None, :], starts[None, :]
                 )
                 # Masked entries are uninitialised.
@@ -238,7 +241,7 @@ def _query_grads_kernel(
 
         width = key_ref.shape[1]
         d_query = jnp.zeros((queries, width), jnp.float32)
-        d_query = fold_blocks(blocks.clear(), partial(add, masked=False), d_query)
+        d_query = fold_blocks(blocks.full(), partial(add, masked=False), d_query)
         d_query = fold_blocks(blocks.masked(), partial(add, masked=True), d_query)
         d_query_ref[query_slice, :] = (d_query * width**-0.5).astype(d_query_ref.dtype)
 
@@ -255,7 +258,8 @@ def _forward(
     batch, length, heads, width = query.shape
     blocks = stack_fields(key_blocks(starts, visible, prefix, *_FORWARD_BLOCK))
     queries, keys = _FORWARD_BLOCK[0], key.shape[1]
-    last_block, group = length // queries - 1, heads // key.shape[2]  # the longest work comes first
+    # Reversed, so that the query blocks with the most keys start first.
+    last_block, group = length // queries - 1, heads // key.shape[2]
     query_spec = pl.BlockSpec(
         (None, queries, None, width), lambda i, h, b: (b, last_block - i, h, 0)
     )
@@ -282,28 +286,28 @@ def _forward(
         name="flash_forward",
     )(query, key, value, starts, visible, blocks)
     attended, normaliser = (
-        checkpoint_name(part, ATTENTION_OUTPUT) for part in (attended, normaliser)
+        checkpoint_name(array, ATTENTION_OUTPUT) for array in (attended, normaliser)
     )
     return attended, (query, key, value, starts, visible, attended, normaliser)
 
 
 def _backward(prefix: int, interpret: bool, residuals: Any, d_out: jax.Array) -> tuple[Any, ...]:
     query, key, value, starts, visible, attended, normaliser = residuals
-    # The gradient of softmax subtracts the mean of d_weights (FlashAttention, appendix B).
+    # The row sums that the gradient of softmax subtracts (D in FlashAttention, appendix B).
     delta = jnp.einsum(
         "blhd,blhd->bhl", d_out, attended, preferred_element_type=jnp.float32
     )  # (B, H, L)
     arrays = (query, key, value, starts, visible, d_out, normaliser, delta)
-    parts = _parts(query, key)
-    query_runs = stack_fields(query_blocks(starts, visible, prefix, *_KEY_GRADS_BLOCK))
-    key_runs = stack_fields(key_blocks(starts, visible, prefix, *_QUERY_GRADS_BLOCK))
+    parts = _count_parts(query, key)
+    query_ranges = stack_fields(query_blocks(starts, visible, prefix, *_KEY_GRADS_BLOCK))
+    key_ranges = stack_fields(key_blocks(starts, visible, prefix, *_QUERY_GRADS_BLOCK))
 
     def add_part(part_index: jax.Array, gradients: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
         d_scores, *sums = _key_value_grads(
-            arrays, query_runs, prefix, interpret, parts, part_index, gradients[1:]
+            arrays, query_ranges, prefix, interpret, parts, part_index, gradients[1:]
         )
         d_query = _query_grads(
-            arrays, d_scores, key_runs, prefix, interpret, parts, part_index, gradients[:1]
+            arrays, d_scores, key_ranges, prefix, interpret, parts, part_index, gradients[:1]
         )
         return d_query, *sums
 
@@ -320,11 +324,11 @@ def _backward(prefix: int, interpret: bool, residuals: Any, d_out: jax.Array) ->
 triton_attention.defvjp(_forward, _backward)
 
 
-def _parts(query: jax.Array, key: jax.Array) -> int:
-    """Return the number of parts of queries in which the gradients of scores are computed."""
+def _count_parts(query: jax.Array, key: jax.Array) -> int:
+    """Return the number of parts so that a part's gradients of scores fit `GRADIENT_BYTES`."""
     batch, length, heads, _ = query.shape
-    fitting = GRADIENT_BYTES // (batch * heads * key.shape[1] * STEP * query.dtype.itemsize)
-    steps = max(1, min(fitting, length // (2 * STEP)))
+    bytes_per_step = batch * heads * key.shape[1] * STEP * query.dtype.itemsize
+    steps = max(1, min(GRADIENT_BYTES // bytes_per_step, length // (2 * STEP)))
     return -(-length // (steps * STEP))
 
 
@@ -337,7 +341,7 @@ def _key_value_grads(
     part_index: jax.Array,  # int32 (1,)
     partial_sums: tuple[jax.Array, ...],  # () for the first part
 ) -> list[jax.Array]:
-    """Return the gradients of a part's scores, (B, H, M, queries), and sums by key and value."""
+    """Return gradients of a part's scores, (B, H, M, queries), and of keys and values so far."""
     query, key, *_ = arrays
     batch, length, heads, width = query.shape
     count, key_heads = key.shape[1:3]
@@ -384,7 +388,7 @@ def _query_grads(
     part_index: jax.Array,  # int32 (1,)
     partial_sums: tuple[jax.Array, ...],  # () for the first part
 ) -> jax.Array:
-    """Return the gradients of queries, updated with a part, from the gradients of its scores."""
+    """Return the gradients of queries, including those of a part's queries."""
     query, key, _, starts, visible, *_ = arrays
     batch, length, heads, width = query.shape
     count, queries, group = key.shape[1], _QUERY_GRADS_BLOCK[0], heads // key.shape[2]

@@ -46,24 +46,24 @@ class InstanceSet(Instances):
         return (_take_rows(self.instances, row) for row in range(len(self)))
 
     def take(self, rows: Sequence[int] | np.ndarray) -> "InstanceSet":
-        """Return the boards at `rows`, in that order; a row may come several times."""
+        """Return the boards at `rows`, in that order; rows may repeat."""
         return InstanceSet(
             *_take_rows((self.instances, self.solutions), np.asarray(rows, np.int64))
         )
 
-    def joined(self, other: "InstanceSet") -> "InstanceSet":
+    def concatenate(self, other: "InstanceSet") -> "InstanceSet":
         """Return these boards followed by `other`'s; both must be padded to the same side."""
-        return join_boards([self, other])
+        return concatenate_boards([self, other])
 
     def grid(self, row: int) -> list[str]:
         """Return the lines of one board in the published symbols."""
         return format_grid(_take_rows(self.instances, row))
 
 
-def join_boards(parts: Sequence[InstanceSet]) -> InstanceSet:
-    """Return the boards of all parts in one set; all must be padded to the same side."""
-    columns = [(part.instances, part.solutions) for part in parts]
-    return InstanceSet(*jax.tree.map(lambda *leaves: np.concatenate(leaves), *columns))
+def concatenate_boards(sets: Sequence[InstanceSet]) -> InstanceSet:
+    """Return the boards of all sets in one set; all must be padded to the same side."""
+    trees = [(boards.instances, boards.solutions) for boards in sets]
+    return InstanceSet(*jax.tree.map(lambda *leaves: np.concatenate(leaves), *trees))
 
 
 def draw_boards(
@@ -75,13 +75,13 @@ def draw_boards(
     seen: DigestSet | None = None,
     substitute: bool = False,
 ) -> tuple[InstanceSet, list[RequestOutcome]]:
-    """Fill every request with distinct boards; equal keys give equal sets.
+    """Draw distinct boards for every request; equal arguments give equal boards.
 
     Args:
         key: Typed JAX key.
-        requests: Requests, filled in order.
+        requests: Requests, processed in order.
         max_size: Side to which the boards are padded, in cells.
-        max_candidates: Number of drawn boards after which a request is left incomplete.
+        max_candidates: Maximum number of boards to draw for one request.
         seen: Digests of boards that must not be drawn again; the drawn boards are added.
         substitute: Whether to replace missing boards that need a wait by boards that don't, and
             vice versa. The outcome still reports them as missing.
@@ -96,19 +96,18 @@ def draw_boards(
     draw = partial(_draw_boards, key, requests, max_size, max_candidates, excluded, substitute)
     if is_single_process():
         return draw()
-    sent = broadcast_from_first("boards", lambda: _to_plain_values(*draw()))
-    instances, solutions = Instance(**sent["instances"]), Solution(**sent["solutions"])
-    return InstanceSet(instances, solutions), [RequestOutcome(**one) for one in sent["outcomes"]]
+    values = broadcast_from_first("boards", lambda: _to_plain_values(*draw()))
+    boards = InstanceSet(Instance(**values["instances"]), Solution(**values["solutions"]))
+    return boards, [RequestOutcome(**outcome) for outcome in values["outcomes"]]
 
 
 def _to_plain_values(boards: InstanceSet, outcomes: Sequence[RequestOutcome]) -> dict[str, Any]:
     """Return boards and outcomes as plain values that `broadcast_from_first` can send."""
-    columns = {"instances": boards.instances, "solutions": boards.solutions}
-    arrays = {
-        column: {name: np.asarray(leaf) for name, leaf in vars(batch).items()}
-        for column, batch in columns.items()
+    return {
+        "instances": {name: np.asarray(leaf) for name, leaf in vars(boards.instances).items()},
+        "solutions": {name: np.asarray(leaf) for name, leaf in vars(boards.solutions).items()},
+        "outcomes": [outcome.model_dump(mode="json") for outcome in outcomes],
     }
-    return {**arrays, "outcomes": [outcome.model_dump(mode="json") for outcome in outcomes]}
 
 
 def _draw_boards(
@@ -119,7 +118,7 @@ def _draw_boards(
     seen: DigestSet,
     substitute: bool,
 ) -> tuple[InstanceSet, list[RequestOutcome]]:
-    parts: list[InstanceSet] = []
+    filled_sets: list[InstanceSet] = []
     outcomes = []
 
     def fill(
@@ -134,12 +133,12 @@ def _draw_boards(
             seen,
             DrawOptions(CAPACITY, max_size, agents, HORIZON, max_candidates, BATCH_SIZE),
         )
-        parts.append(InstanceSet(filled.boards.instances, filled.boards.solutions))
+        filled_sets.append(InstanceSet(filled.boards.instances, filled.boards.solutions))
         missing = {waits: quota[waits] - int(filled.counts[0, int(waits)]) for waits in quota}
         return missing, int(filled.counters["candidates"][0])
 
-    for number, request in enumerate(requests):
-        request_key = jax.random.fold_in(key, number)
+    for index, request in enumerate(requests):
+        request_key = jax.random.fold_in(key, index)
         waits = round(request.wait_ratio * request.count)
         missing, candidates = fill(
             request_key, request, {True: waits, False: request.count - waits}
@@ -153,11 +152,11 @@ def _draw_boards(
             )
         )
         if substitute and outcomes[-1].missing:
-            other = {waits: missing[not waits] for waits in missing}
-            fill(jax.random.fold_in(request_key, 1 << 20), request, other)
-    if not any(map(len, parts)):
-        raise UserError("no board could be made: " + "; ".join(map(str, outcomes)))
-    return join_boards(parts), outcomes
+            substitutes = {waits: missing[not waits] for waits in missing}
+            fill(jax.random.fold_in(request_key, 1 << 20), request, substitutes)
+    if not any(map(len, filled_sets)):
+        raise UserError("no board could be generated: " + "; ".join(map(str, outcomes)))
+    return concatenate_boards(filled_sets), outcomes
 
 
 def make_requests(
@@ -170,21 +169,20 @@ def make_requests(
         remainder, so they sum to `instances`.
     """
     sizes = sorted(configuration.sizes)
-    exact = np.array([configuration.sizes[size].data_ratio for size in sizes]) * instances
-    counts = np.floor(exact + 1e-9).astype(int)
-    for index in np.argsort(counts - exact, kind="stable")[: instances - counts.sum()]:
+    shares = np.array([configuration.sizes[size].data_ratio for size in sizes]) * instances
+    counts = np.floor(shares + 1e-9).astype(int)
+    for index in np.argsort(counts - shares, kind="stable")[: instances - counts.sum()]:
         counts[index] += 1
-    return [
-        BoardRequest(size, ratios.hole_ratio, ratios.wait_ratio, int(count), num_agents)
-        for size, count in zip(sizes, counts, strict=True)
-        for ratios in [configuration.sizes[size]]
-        if count
-    ]
+    requests = []
+    for size, count in zip(sizes, counts.tolist(), strict=True):
+        knobs = configuration.sizes[size]
+        requests.append(BoardRequest(size, knobs.hole_ratio, knobs.wait_ratio, count, num_agents))
+    return [request for request in requests if request.count]
 
 
 @dataclass(frozen=True)
 class StageBoards:
-    """A stage's training boards; boards repeat where the generator fell short."""
+    """A stage's training boards; boards repeat if the generator found too few."""
 
     instances: InstanceSet  # the stage's full budget, in training order
     distinct: InstanceSet  # the same boards without repetitions, in generator order
@@ -199,7 +197,7 @@ class StageBoards:
     def statistics(self) -> dict[str, dict[str, float]]:
         """Statistics of the distinct boards by map size, rounded to six significant digits.
 
-        - `acceptance`: fraction of candidates that were kept
+        - `acceptance`: fraction of drawn boards that were accepted
         - `missing`: number of missing boards
         - `mean_sum_of_costs`: mean optimal sum of costs, in steps
         - `conflict_density`: fraction of boards whose optimum exceeds the sum of the agents'
@@ -234,23 +232,23 @@ def fill_budget(
 
     Args:
         boards: The distinct boards.
-        outcomes: One outcome per map size, whose counts are to be filled.
+        outcomes: One outcome per map size, with the requested count.
         rng: Selects the boards that repeat.
 
     Returns:
-        int (count,): all_rows row at least once, `count` being the total requested number.
+        int (count,): every row at least once, where `count` is the total requested number.
     """
     all_rows = np.arange(len(boards))
-    rows, unmatched = [all_rows], 0
+    rows, unfilled = [all_rows], 0
     for outcome in outcomes:
         same_size = np.flatnonzero(boards.instances.size == outcome.size)
         missing = outcome.count - len(same_size)
         if not len(same_size):
-            unmatched += missing
+            unfilled += missing
         elif missing:
             rows.append(np.resize(rng.permutation(same_size), missing))
-    if unmatched:
-        rows.append(np.resize(rng.permutation(all_rows), unmatched))
+    if unfilled:
+        rows.append(np.resize(rng.permutation(all_rows), unfilled))
     return np.concatenate(rows)
 
 
@@ -258,12 +256,12 @@ def fill_budget(
 def _sum_of_distances(boards: Instance) -> jax.Array:
     """Return the sum of the agents' shortest path lengths per board, int32 (B,)."""
 
-    def one_board(board: Instance) -> jax.Array:
+    def sum_distances(board: Instance) -> jax.Array:
         fields = jax.vmap(distances, (None, 0))(board.holes, board.goals)
         steps = fields[jnp.arange(len(board.starts)), board.starts[:, 0], board.starts[:, 1]]
         return jnp.sum(jnp.where(board.agent_mask, steps, 0), dtype=jnp.int32)
 
-    return jax.vmap(one_board)(boards)
+    return jax.vmap(sum_distances)(boards)
 
 
 def _take_rows(tree: Any, rows: Any) -> Any:

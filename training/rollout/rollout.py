@@ -1,4 +1,4 @@
-"""Rollouts: scored completions for a batch of instances."""
+"""Rollouts: sampled and scored completions of a batch of instances."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from training.schema import Reward
 
 @dataclass(frozen=True)
 class Rollout:
-    """P instances with n completions each."""
+    """P instances, which are boards on the lake, with n completions each."""
 
     boards: Instances  # (P,)
     prompts: Sequence[Tokens]  # token ids of P prompts
@@ -28,29 +28,31 @@ class Rollout:
     overlong: np.ndarray  # float32 (P, n), length penalties already subtracted from `rewards`
     groups: np.ndarray  # int or str (P,), group of each instance
 
-    def replace_groups(self, places: np.ndarray, other: "Rollout", groups: np.ndarray) -> "Rollout":
-        """Return this rollout with some groups replaced by groups of another rollout.
+    def replace_prompts(
+        self, indices: np.ndarray, other: "Rollout", replacements: np.ndarray
+    ) -> "Rollout":
+        """Return this rollout with some prompts replaced by prompts of another rollout.
 
         Args:
-            places: int (count,), indices of the groups to replace.
+            indices: int (count,), indices of the prompts to replace.
             other: A rollout with the same number of completions per prompt.
-            groups: int (count,), indices of their replacements in `other`.
+            replacements: int (count,), indices of the replacements in `other`.
         """
-        source = np.arange(len(self.prompts))
-        source[places] = len(source) + groups
+        sources = np.arange(len(self.prompts))
+        sources[indices] = len(sources) + replacements
         count = self.rewards.shape[1]
-        answers = (source[:, None] * count + np.arange(count)).reshape(-1)
+        rows = (sources[:, None] * count + np.arange(count)).reshape(-1)
         scores = zip(self.scores, other.scores, strict=True)
         prompts = [*self.prompts, *other.prompts]
         completions = [*self.completions, *other.completions]
         return Rollout(
-            self.boards.joined(other.boards).take(source),
-            [prompts[group] for group in source],
-            [completions[row] for row in answers],
-            Scores(*(np.concatenate(both)[answers] for both in scores)),
-            np.concatenate([self.rewards, other.rewards])[source],
-            np.concatenate([self.overlong, other.overlong])[source],
-            np.concatenate([self.groups, other.groups])[source],
+            self.boards.concatenate(other.boards).take(sources),
+            [prompts[source] for source in sources],
+            [completions[row] for row in rows],
+            Scores(*(np.concatenate(arrays)[rows] for arrays in scores)),
+            np.concatenate([self.rewards, other.rewards])[sources],
+            np.concatenate([self.overlong, other.overlong])[sources],
+            np.concatenate([self.groups, other.groups])[sources],
         )
 
 
@@ -76,11 +78,10 @@ def roll_out(
     seconds: dict[str, float],
     work: UpdateWork | None = None,
 ) -> Rollout:
-    """Sample answers to instances, verify and reward them.
+    """Sample, verify and reward answers to instances.
 
     Wall-clock times and generated tokens are added to `seconds` and `work`.
     """
-    count = request.n
     with run.add_seconds(seconds, "rollout"):
         completion_groups = sampler.sample(request)
     completions = [completion for group in completion_groups for completion in group]
@@ -92,14 +93,14 @@ def roll_out(
             for prompt, group in zip(request.prompts, completion_groups, strict=True)
             for completion in group
         ]
-        repeated = boards.take(np.repeat(np.arange(len(boards)), count))
+        repeated = boards.take(np.repeat(np.arange(len(boards)), request.n))
         scores = run.environment.judge(repeated, texts).scores
-        shape = (len(boards), count)
+        shape = (len(boards), request.n)
         lengths = np.reshape([len(completion.token_ids) for completion in completions], shape)
         overlong = overlong_penalty(lengths, run.config.prompt.max_tokens, run.config.reward)
         rewards = scores.rewards.reshape(shape) - overlong
-        labels = run.environment.groups(boards)
-    return Rollout(boards, request.prompts, completions, scores, rewards, overlong, labels)
+        groups = run.environment.groups(boards)
+    return Rollout(boards, request.prompts, completions, scores, rewards, overlong, groups)
 
 
 def overlong_penalty(lengths: np.ndarray, limit: int, settings: Reward) -> np.ndarray:
@@ -111,15 +112,15 @@ def overlong_penalty(lengths: np.ndarray, limit: int, settings: Reward) -> np.nd
     """
     if not settings.overlong_buffer:
         return np.zeros(lengths.shape, np.float32)
-    inside = np.clip(lengths - (limit - settings.overlong_buffer), 0, settings.overlong_buffer)
-    return (settings.overlong_penalty * inside / settings.overlong_buffer).astype(np.float32)
+    excess = np.clip(lengths - (limit - settings.overlong_buffer), 0, settings.overlong_buffer)
+    return (settings.overlong_penalty * excess / settings.overlong_buffer).astype(np.float32)
 
 
 def rollout_metrics(run: ActiveRun, rollout: Rollout) -> dict[str, Any]:
     """Return a rollout's metrics for `metrics.jsonl`, over all completions and by group."""
     completions, scores, rewards = rollout.completions, rollout.scores, rollout.rewards
     # The domain's first score, if it has any: optimality on the lake.
-    best_score = [term.key for term in run.environment.domain.scores[:1]]
+    score_keys = [term.key for term in run.environment.domain.scores[:1]]
     sampled_logprobs = np.concatenate([completion.logprobs for completion in completions])
     rates = np.reshape(scores.valid, rewards.shape).mean(axis=1)  # (P,)
     lengths = np.array([len(completion.token_ids) for completion in completions])
@@ -131,10 +132,10 @@ def rollout_metrics(run: ActiveRun, rollout: Rollout) -> dict[str, Any]:
         by_group[str(group)] = GroupMetrics(
             count=int(rows.sum()),
             valid=int(scores.valid[rows].sum()),
-            scores=dict.fromkeys(best_score, int(scores.best[rows].sum())),
+            scores=dict.fromkeys(score_keys, int(scores.best[rows].sum())),
             failures=_count_failures(scores.failures[rows]),
             reward=_round(rewards.reshape(-1)[rows].mean()),
-            # p (1 - p), where p is a prompt's valid rate, measures how much it can teach.
+            # p (1 - p), where p is a prompt's valid rate
             learnability=_round(np.mean(rates[in_group] * (1 - rates[in_group]))),
             readable=int(scores.parsed[rows].sum()),
             truncated=int(truncated[rows].sum()),

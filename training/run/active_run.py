@@ -29,7 +29,7 @@ class ActiveRun:
     policy: Policy  # without weights, which belong to the learner
     validation: Any  # `Instances` of the validation set
     trackers: Trackers = NO_TRACKERS
-    # Token ids of the validation prompts; None: encode them in each stage.
+    # Token ids of the validation prompts; None encodes them in each stage.
     validation_prompts: Sequence[Sequence[int]] | None = None
     # Reference weights in `model.dtype` if the loss has a KL divergence, else None. With
     # `model.lora`, only the adapters.

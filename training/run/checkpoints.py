@@ -20,7 +20,7 @@ from training.run.digests import find_damage, write_digests
 from training.run.directory import require_literal_path
 from training.run.progress import console
 
-# Orbax writes these files after the digests.
+# Files without digests, because Orbax writes them after the digests.
 _EXCLUDED_FILES = ("_CHECKPOINT_METADATA", "commit_success.txt")
 _PROGRESS = "progress/metadata"
 _SAVE_TIMEOUT_SECONDS = 24 * 3600
@@ -120,7 +120,7 @@ class Checkpoints:
         self.wait()
         step = self._manager.latest_step()
         if step is None:
-            raise UserError(f"{self._folder}: holds no checkpoint")
+            raise UserError(f"{self._folder}: has no checkpoint")
         shapes = jax.tree.map(ocp.utils.to_shape_dtype_struct, _trainable_state(template))
         parts = ocp.args.Composite(state=ocp.args.StandardRestore(shapes))
         try:
@@ -150,7 +150,7 @@ class Checkpoints:
             message = " ".join(str(error).split())
             raise UserError(
                 f"{self._folder / str(self._saving)}: the checkpoint can't be saved: "
-                f"{type(error).__name__}: {message:.300}; those before it are kept"
+                f"{type(error).__name__}: {message:.300}; earlier checkpoints are kept"
             ) from error
 
     def _write_digests(self) -> None:
@@ -182,7 +182,7 @@ def _remove_damaged(folder: Path) -> None:
     if damage and len(damage) == len(steps):
         raise UserError(
             f"{folder}: no checkpoint is intact: {'; '.join(damage.values())}. Restore the files, "
-            "or remove this folder to begin with the first step again"
+            "or remove this folder to start again from the first step"
         )
     for damaged, problem in damage.items():
         console.print(
@@ -210,7 +210,7 @@ def _find_checkpoint_damage(checkpoint: Path) -> str | None:
     except Exception as error:  # Orbax raises errors of many types
         return f"{checkpoint}: its arrays can't be opened: {' '.join(str(error).split()):.200}"
     if str(progress.number) != checkpoint.name:
-        return f"{checkpoint} holds checkpoint {progress.number}"
+        return f"{checkpoint} contains checkpoint {progress.number}"
     return None
 
 

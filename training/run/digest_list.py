@@ -46,18 +46,18 @@ class DigestList:
         for number, line in enumerate(lines[:-1], start=1):
             match = _LINE.fullmatch(line)
             if match is None or match[2] in entries:
-                raise UserError(f"{self.file}:{number}: is not a digest and the name of a file")
+                raise UserError(f"{self.file}:{number}: must be a digest and the name of a file")
             entries[match[2]] = match[1]
         if lines[-1]:
-            raise UserError(f"{self.file}:{len(lines)}: the line was cut")
+            raise UserError(f"{self.file}:{len(lines)}: the line is incomplete")
         return entries
 
     def require_present(self) -> None:
         """Raise a `UserError` if the list has disappeared since it was last read."""
         if self._was_read and not self.file.exists():
             raise UserError(
-                f"{self.root}: its files are gone: it was moved or removed while it was in use. "
-                "Move it back, or name the new place; the same command resumes the run"
+                f"{self.root}: was moved or removed while it was in use. Move it back, or pass its "
+                "new path; the same command resumes the run"
             )
 
     def check(self, path: Path, content: bytes, *, optional: bool = False) -> None:
@@ -80,7 +80,7 @@ class DigestList:
         entries = self.entries() or {}
         name = self.name(path)
         if name in entries and name != next(reversed(entries)):
-            raise UserError(f"{path}: is missing but listed in {DIGESTS_FILE}. Restore it")
+            raise UserError(f"{path}: is missing but listed in {DIGESTS_FILE}; restore the file")
 
     def record(self, path: Path, digest: str) -> None:
         """Add the digest of a file that is about to be written."""
@@ -143,22 +143,22 @@ class DigestList:
         expected = entries.get(self.name(path))
         if expected is None and not optional:
             raise UserError(
-                f"{path}: has no digest in {DIGESTS_FILE}, so the run did not write it. Restore "
+                f"{path}: has no digest in {DIGESTS_FILE}, so the run did not write it; restore "
                 f"{self.file}, or remove the file"
             )
         if expected is not None and digest != expected:
             raise UserError(
-                f"{path}: is not the file that the run wrote (by {DIGESTS_FILE}). Restore it, or "
-                "remove the run's directory to begin again"
+                f"{path}: differs from its digest in {DIGESTS_FILE}; restore the file, or remove "
+                "the run's directory to start again"
             )
 
     def _without(self, entries: dict[str, str], path: Path) -> dict[str, str]:
-        """Return the entries except that file's, and except the last if its file is missing."""
+        """Return the entries without a file's, and without the last if its file is missing."""
         last = next(reversed(entries), None)
-        dropped = {self.name(path)}
+        excluded = {self.name(path)}
         if last is not None and not (self.root / last).exists():
-            dropped.add(last)
-        return {name: digest for name, digest in entries.items() if name not in dropped}
+            excluded.add(last)
+        return {name: digest for name, digest in entries.items() if name not in excluded}
 
     def _digest(self, path: Path) -> str:
         try:

@@ -67,9 +67,9 @@ def find_damage(folder: Path, *, excluded: tuple[str, ...] = ()) -> str | None:
             if name not in names:
                 return f"{file} is missing"
             if name not in digests:
-                return f"{file} is not among the files of {DIGESTS_FILE}"
+                return f"{file} is not listed in {DIGESTS_FILE}"
             if file_digest(file) != digests[name]:
-                return f"{file} has another SHA-256 than {DIGESTS_FILE} says"
+                return f"{file} has a different SHA-256 than in {DIGESTS_FILE}"
     except FileNotFoundError as error:
         return f"{error.filename} is missing"
     except OSError as error:
@@ -89,9 +89,7 @@ def _file_names(folder: Path) -> set[str]:
     def fail(error: OSError) -> None:
         raise error
 
-    files = (
-        Path(parent, name) for parent, _, names in os.walk(folder, onerror=fail) for name in names
-    )
-    return {file.relative_to(folder).as_posix() for file in files if file.is_file()} - {
-        DIGESTS_FILE
-    }
+    walk = os.walk(folder, onerror=fail)
+    files = [Path(parent, name) for parent, _, names in walk for name in names]
+    names = {file.relative_to(folder).as_posix() for file in files if file.is_file()}
+    return names - {DIGESTS_FILE}

@@ -1,4 +1,4 @@
-"""The files of a run's directory, each with its path and its data model."""
+"""The files of a run's directory, with their paths and data models."""
 
 import hashlib
 import re
@@ -118,9 +118,9 @@ class StageDirectory:
 
     def design_files(self) -> list[File]:
         """Return the files that depend on the weights used in the Design phase."""
-        exchange: list[File] = [self.design_learning, self.context, self.answers]
+        answers: list[File] = [self.design_learning, self.context, self.answers]
         notes: list[File] = [self.reading, self.notes, self.notes_prompt]
-        return [*exchange, *notes, self.decision, self.digests]
+        return [*answers, *notes, self.decision, self.digests]
 
 
 _GLOB_CHARACTERS = "*?[\\"
@@ -131,8 +131,8 @@ def require_literal_path(path: Path) -> None:
     special = [letter for letter in str(path.absolute()) if letter in _GLOB_CHARACTERS]
     if special:
         raise UserError(
-            f"{path.absolute()}: the path contains {special[0]!r}, which Orbax interprets as a "
-            f"pattern; paths must not contain {' '.join(_GLOB_CHARACTERS)}"
+            f"{path.absolute()}: the path must not contain any of {' '.join(_GLOB_CHARACTERS)}, "
+            f"which Orbax interprets as patterns, got {special[0]!r}"
         )
 
 
@@ -192,7 +192,7 @@ class RunDirectory:
         """Return the run's configuration; raise a `UserError` if it can't be read."""
         if not self.config_file.exists():
             reason = "it has no config.yaml" if self.path.exists() else "it does not exist"
-            raise UserError(f"{self.path}: is not a run's directory, {reason}")
+            raise UserError(f"{self.path}: is not a run's directory: {reason}")
         require_plain_files(self.path)
         TextFile(self.config_file, digests=self.digests).read()  # compare it with its digest
         return load(self.config_file)
@@ -233,11 +233,11 @@ class RunDirectory:
             if path.exists():
                 self.digests.record(path, file_digest(path))
 
-    def log_digests(self, *others: Path) -> dict[str, tuple[int, str]]:
-        """Return the size in bytes and the digest of each log and of `others`, by name."""
+    def log_digests(self, *files: Path) -> dict[str, tuple[int, str]]:
+        """Return the size in bytes and the digest of each log and of `files`, by name."""
         return {
             path.relative_to(self.path).as_posix(): (path.stat().st_size, file_digest(path))
-            for path in (self.metrics.path, self.timings.path, *others)
+            for path in (self.metrics.path, self.timings.path, *files)
             if path.exists()
         }
 
@@ -252,11 +252,13 @@ class RunDirectory:
                 with path.open("rb") as file:
                     content = file.read(size)
             except OSError as error:
-                raise UserError(f"{path}: can't be read: {error.strerror}. Restore it") from error
+                raise UserError(
+                    f"{path}: can't be read: {error.strerror}; restore the file"
+                ) from error
             if hashlib.sha256(content).hexdigest() != digest:
                 raise UserError(
-                    f"{path}: has other contents than the newest checkpoint was saved with. "
-                    "Restore it, or remove the run's directory to begin again"
+                    f"{path}: has changed since the newest checkpoint was saved; restore the file, "
+                    "or remove the run's directory to start again"
                 )
 
     def updates(self, stage: int | None = None) -> list[records.UpdateMetrics]:
@@ -299,13 +301,13 @@ class RunDirectory:
         return bool(existing)
 
     def require_same_config(self, config: RunConfig) -> bool:
-        """Return whether the directory holds a run of this configuration; False if it is empty.
+        """Return True for a run of this configuration, and False for an empty directory.
 
         The keys in `_MUTABLE_KEYS` may differ. If the policy learns to design, `model.mesh` must
         be equal, because every device adds a group of designs.
 
         Raises:
-            UserError: The directory holds a run of another configuration, unrelated files, a
+            UserError: The directory contains a run of another configuration, unrelated files, a
                 pipe, or a link that points outside.
         """
         require_plain_files(self.path)
@@ -313,7 +315,7 @@ class RunDirectory:
             # Another process may have claimed the directory between these two checks.
             if not has_empty_parent(self.config_file) and not self.config_file.exists():
                 raise UserError(
-                    f"{self.path}: is not empty and holds no run; choose another --run-dir"
+                    f"{self.path}: is not empty and contains no run; choose another --run-dir"
                 )
             return False
         stored = read_yaml(self.config_file)
@@ -324,7 +326,7 @@ class RunDirectory:
                     _remove_key(tree, key)
         if stored != requested:
             raise UserError(
-                f"{self.path}: holds a run of another configuration, which differs in "
+                f"{self.path}: contains a run of another configuration, which differs in "
                 f"{', '.join(differing_keys(stored, requested))}; choose another --run-dir, "
                 "or remove it"
             )
@@ -340,10 +342,10 @@ class RunDirectory:
             return True
         clean_empty_parent(self.config_file)
         try:
-            first = write_text_if_absent(self.config_file, dump(config))
+            is_first = write_text_if_absent(self.config_file, dump(config))
         except OSError as error:
             raise UserError(f"{self.config_file}: can't be written: {error.strerror}") from error
-        return False if first else self.claim(config)
+        return False if is_first else self.claim(config)
 
 
 def _remove_key(tree: dict[Any, Any], key: str) -> None:
@@ -355,14 +357,12 @@ def _remove_key(tree: dict[Any, Any], key: str) -> None:
     tree.pop(leaf, None)
 
 
-def differing_keys(theirs: Any, ours: Any, key: str = "") -> list[str]:
+def differing_keys(stored: Any, requested: Any, key: str = "") -> list[str]:
     """Return the dotted keys in which two trees of mappings differ, each with both values."""
-    if isinstance(theirs, dict) and isinstance(ours, dict):
-        return [
-            difference
-            for name in dict.fromkeys([*theirs, *ours])
-            for difference in differing_keys(
-                theirs.get(name), ours.get(name), f"{key}.{name}" if key else str(name)
-            )
-        ]
-    return [] if theirs == ours else [f"{key} ({theirs!r} there, {ours!r} here)"]
+    if isinstance(stored, dict) and isinstance(requested, dict):
+        differences = []
+        for name in dict.fromkeys([*stored, *requested]):
+            child = f"{key}.{name}" if key else str(name)
+            differences += differing_keys(stored.get(name), requested.get(name), child)
+        return differences
+    return [] if stored == requested else [f"{key} ({stored!r} there, {requested!r} here)"]

@@ -18,7 +18,7 @@ from training.policy.parameters import parameter_shapes, require_divisible_weigh
 from training.prompts import board_prompt
 from training.run.progress import console, new_table, print_table
 from training.schema import Lora, RunConfig
-from training.schema.environment_sections import OtherEnvironment, OtherValidation
+from training.schema.environment_sections import UserEnvironmentSection, UserValidationSection
 from training.schema.sampling_sections import find_missing_engine
 
 _BYTES = {"float32": 4, "bfloat16": 2}
@@ -76,23 +76,23 @@ def estimate_trainer_memory(config: RunConfig, shape: DecoderConfig, prompt: int
     devices = mesh.fsdp * mesh.tensor
     weights = trainable = 4 * count_parameters(shape) // devices
     if config.model.lora is not None:
-        trainable = (
-            4 * (count_parameters(shape, config.model.lora) - count_parameters(shape)) // devices
-        )
+        adapters = count_parameters(shape, config.model.lora) - count_parameters(shape)
+        trainable = 4 * adapters // devices
     rows, answer = config.grpo.micro_batch_size // mesh.fsdp, config.prompt.max_tokens
     prompts = rows // config.grpo.completions
     tokens = prompts * prompt + rows * answer
     itemsize = _BYTES[config.model.dtype]
-    scores_per_head = prompts * _scores_at_once(prompt, prompt)
-    scores_per_head += rows * _scores_at_once(answer, prompt + answer)
+    scores_per_head = prompts * _count_scores(prompt, prompt)
+    scores_per_head += rows * _count_scores(answer, prompt + answer)
     scores = scores_per_head * shape.num_attention_heads // mesh.tensor * 4
     layer = tokens * (14 * shape.hidden_size + 3 * shape.intermediate_size) * itemsize + 2 * scores
-    layers, per_layer = shape.num_hidden_layers, layer
+    saved_per_layer = layer
     if config.model.remat:
-        kept = shape.hidden_size
+        saved_width = shape.hidden_size
         if config.model.remat == "all_but_attention":
-            kept += shape.num_attention_heads * shape.head_dim // mesh.tensor
-        per_layer = tokens * kept * itemsize
+            saved_width += shape.num_attention_heads * shape.head_dim // mesh.tensor
+        saved_per_layer = tokens * saved_width * itemsize
+    activations = shape.num_hidden_layers * saved_per_layer + (layer if config.model.remat else 0)
     kernels = config.model.dtype == "bfloat16"  # on devices that support them
     logits = KERNEL_LOGITS_BYTES if kernels else LOGITS_BYTES
     has_adapters = config.model.lora is not None
@@ -103,14 +103,14 @@ def estimate_trainer_memory(config: RunConfig, shape: DecoderConfig, prompt: int
         **({"reference for KL": reference} if config.grpo.kl_coefficient else {}),
         "optimizer": 2 * trainable,
         "gradients": 2 * trainable,
-        "activations": layers * per_layer + (layer if config.model.remat else 0),
+        "activations": activations,
         "output layer": shape.vocab_size * shape.hidden_size * (itemsize + 4) // mesh.tensor,
         "logits": min(logits, rows * answer * shape.vocab_size * 4) * 3,
     }
 
 
-def _scores_at_once(queries: int, keys: int) -> int:
-    """Return the number of attention scores per head in memory at once."""
+def _count_scores(queries: int, keys: int) -> int:
+    """Return the number of attention scores per head that are in memory at the same time."""
     return BLOCK * BLOCK if keys > BLOCKWISE_ABOVE else queries * keys
 
 
@@ -140,7 +140,10 @@ def print_preview(config: RunConfig, weights: Path | None = None) -> None:
     prompt = estimate_longest_prompt(config)
     _print_batches(config, prompt)
     if shape is None:
-        console.print(f"\nThe shape of {config.model.pretrained} is unknown here; give a folder.")
+        console.print(
+            f"\nThe shape of {config.model.pretrained} is unknown before the download; memory is "
+            "estimated for a local folder only."
+        )
     else:
         _print_memory(config, shape, prompt)
 
@@ -153,11 +156,12 @@ def _print_stages(config: RunConfig) -> None:
         table.add_row("warm start", f"{warm_start.instances}", f"{warm_start.steps}", batch)
     boards = f"{config.updates_per_stage * grpo.prompts_per_update} of {config.stages.instances}"
     completions = f"{grpo.prompts_per_update} x {grpo.completions}"
-    each = f"1 per {get_domain(config).instance}"
+    answers = f"1 per {get_domain(config).instance}"
     for stage in range(1, config.stages.count + 1):
         updates = f"{config.updates_per_stage} updates"
         table.add_row(f"stage {stage}: train", boards, updates, completions)
-        table.add_row(f"stage {stage}: validate", f"{count_validation_instances(config)}", "", each)
+        count = f"{count_validation_instances(config)}"
+        table.add_row(f"stage {stage}: validate", count, "", answers)
         table.add_row(f"stage {stage}: design", "", "", config.engineer.kind)
     print_table(table)
 
@@ -169,9 +173,9 @@ def _print_batches(config: RunConfig, prompt: int) -> None:
     tokens = (1 + grpo.resamples) * batch * answer
     console.print(
         f"\nAn update: {batch} completions in {grpo.minibatches} minibatch(es) of at most "
-        f"{config.micro_batches} micro-batches. In each are {groups} prompts of {prompt} tokens at "
-        f"most, and at most {grpo.micro_batch_size} rows of {answer} tokens. Rollouts have at most "
-        f"{tokens:,} tokens."
+        f"{config.micro_batches} micro-batches. A micro-batch has {groups} prompts of at most "
+        f"{prompt} tokens, and at most {grpo.micro_batch_size} rows of {answer} tokens. Rollouts "
+        f"have at most {tokens:,} tokens."
     )
 
 
@@ -193,14 +197,14 @@ def _print_memory(config: RunConfig, shape: DecoderConfig, prompt: int) -> None:
 
 def count_validation_instances(config: RunConfig) -> int:
     """Return the number of validation instances."""
-    if isinstance(config.validation, OtherValidation):
+    if isinstance(config.validation, UserValidationSection):
         return config.validation.instances
     return config.validation.cells * config.validation.per_cell
 
 
 def estimate_longest_prompt(config: RunConfig) -> int:
-    """Estimate the length of the longest prompt in tokens, rounded up to the padded length."""
-    if isinstance(config.environment, OtherEnvironment):
+    """Estimate the padded length of the longest prompt, in tokens."""
+    if isinstance(config.environment, UserEnvironmentSection):
         environment = get_environment(config)
         texts = environment.prompts(environment.validation_set())
         tokens = max(estimate_tokens(text) for text in texts)

@@ -42,12 +42,11 @@ def fork_first_round(source: RunDirectory, target: Path, config: RunConfig) -> N
             `target` already exists.
     """
     if not has_same_first_round(source.config(), config):
-        raise UserError(f"{source.path}: its first round differs from the one of {config.name}")
+        raise UserError(f"{source.path}: must have the same first round as {config.name}")
     source.require_intact()
-    if {update.stage for update in source.updates()} != {1} or not source.stage(
-        1
-    ).episodes.exists():
-        raise UserError(f"{source.path}: was not stopped after its first stage")
+    stages = {update.stage for update in source.updates()}
+    if stages != {1} or not source.stage(1).episodes.exists():
+        raise UserError(f"{source.path}: must be stopped after its first stage")
     if target.exists():
         raise UserError(f"{target}: already exists")
     with replace_folder(target) as partial:
@@ -56,15 +55,14 @@ def fork_first_round(source: RunDirectory, target: Path, config: RunConfig) -> N
 
 def _copy_first_round(source: RunDirectory, target: RunDirectory, config: RunConfig) -> None:
     target.stage(1).path.mkdir(parents=True)
-    trained = source.stage(1)
-    folders = [source.checkpoints, source.stage(0).path, trained.policy, trained.adapters]
+    stage = source.stage(1)
+    folders = [source.checkpoints, source.stage(0).path, stage.policy, stage.adapters]
     for folder in (*folders, source.initial_policy):
         if folder.exists():
-            without_digests = shutil.ignore_patterns("digests.json")  # they belong to the source
-            shutil.copytree(
-                folder, target.path / folder.relative_to(source.path), ignore=without_digests
-            )
-    for file in filter(File.exists, trained.training_files()):
+            destination = target.path / folder.relative_to(source.path)
+            # The digests belong to the source.
+            shutil.copytree(folder, destination, ignore=shutil.ignore_patterns("digests.json"))
+    for file in filter(File.exists, stage.training_files()):
         shutil.copyfile(file.path, target.stage(1).path / file.path.name)
     target.metrics.write(source.metrics.read())
     timings = source.timings.read()

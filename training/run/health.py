@@ -9,7 +9,7 @@ from training.run.records import EpisodeRecord, GateRecord, UpdateMetrics
 from training.schema import RunConfig
 
 WINDOW = 10
-"""A problem is reported after this many consecutive updates, or after all of a shorter stage."""
+"""Number of consecutive updates with a problem before it is reported; at most a whole stage."""
 
 MIN_READABLE = 0.05
 MAX_TRUNCATED = 0.25
@@ -66,10 +66,10 @@ def summarize(findings: Sequence[Finding]) -> list[str]:
     for finding in findings:
         by_cause.setdefault(finding.cause, []).append(finding)
     lines = []
-    for first, *others in by_cause.values():
-        stages = ", ".join(str(finding.stage) for finding in others)
-        also = f" Also in stage{'s'[: len(others) - 1]} {stages}." if others else ""
-        lines.append(f"Stage {first.stage}: {first.fact}.{also} {first.advice}.")
+    for first, *later in by_cause.values():
+        stages = ", ".join(str(finding.stage) for finding in later)
+        repetition = f" Also in stage{'s'[: len(later) - 1]} {stages}." if later else ""
+        lines.append(f"Stage {first.stage}: {first.fact}.{repetition} {first.advice}.")
     return lines
 
 
@@ -93,36 +93,35 @@ def _find_training_problems(
 
     def has_no_variance(update: UpdateMetrics) -> bool:
         replaced = (update.replaced_boards or 0) / config.grpo.prompts_per_update
-        no_variance = update.zero_variance_share - replaced >= MAX_ZERO_VARIANCE
-        return is_readable(update) and no_variance
+        return is_readable(update) and update.zero_variance_share - replaced >= MAX_ZERO_VARIANCE
 
     def has_no_gradient(update: UpdateMetrics) -> bool:
         return update.grad_norm == 0 and is_readable(update) and not has_no_variance(update)
 
     findings: list[Finding] = []
 
-    def add(cause: Cause, fact: str, advice: str, rows: Sequence[UpdateMetrics]) -> None:
-        fact = f"in updates {rows[0].update} to {rows[-1].update}, {fact}"
+    def add(cause: Cause, fact: str, advice: str, streak: Sequence[UpdateMetrics]) -> None:
+        fact = f"in updates {streak[0].update} to {streak[-1].update}, {fact}"
         findings.append(Finding(stage, cause, fact, advice))
 
     window = min(WINDOW, config.updates_per_stage)
-    if rows := _first_streak(updates, lambda update: not is_readable(update), window):
-        truncated = _mean(rows, "truncated_share")
-        fact = f"{_mean(rows, 'parsed_rate'):.0%} of the answers are readable"
-        add("unreadable", fact, _unreadable_advice(config, truncated), rows)
-    if rows := _first_streak(updates, is_truncated, window):
-        share = f"{_mean(rows, 'truncated_share'):.0%} of the answers"
-        add("cut_off", f"{share} {_truncation_fact(config)}", _TRUNCATION_ADVICE, rows)
-    if rows := _first_streak(updates, has_no_variance, window):
-        valid = _mean(rows, "valid_rate")
-        share = f"{_mean(rows, 'zero_variance_share'):.0%} of the groups"
+    if streak := _first_streak(updates, lambda update: not is_readable(update), window):
+        truncated = _mean(streak, "truncated_share")
+        fact = f"{_mean(streak, 'parsed_rate'):.0%} of the answers are readable"
+        add("unreadable", fact, _unreadable_advice(config, truncated), streak)
+    if streak := _first_streak(updates, is_truncated, window):
+        share = f"{_mean(streak, 'truncated_share'):.0%} of the answers"
+        add("cut_off", f"{share} {_truncation_fact(config)}", _TRUNCATION_ADVICE, streak)
+    if streak := _first_streak(updates, has_no_variance, window):
+        valid = _mean(streak, "valid_rate")
+        share = f"{_mean(streak, 'zero_variance_share'):.0%} of the groups"
         fact = f"{share} have equal rewards, so nothing is learned ({valid:.0%} of answers valid)"
-        add("no_variance", fact, _variance_advice(valid), rows)
-    if rows := _first_streak(updates, has_no_gradient, window):
+        add("no_variance", fact, _variance_advice(valid), streak)
+    if streak := _first_streak(updates, has_no_gradient, window):
         advice = "Try model.dtype=float32, and look at the options of the loss (grpo.*)"
-        if config.grpo.mask_truncated and _mean(rows, "truncated_share") > 0:
+        if config.grpo.mask_truncated and _mean(streak, "truncated_share") > 0:
             advice = "grpo.mask_truncated excludes cut off answers: raise prompt.max_tokens"
-        add("no_gradient", "the gradient is zero, so nothing is learned", advice, rows)
+        add("no_gradient", "the gradient is zero, so nothing is learned", advice, streak)
     return findings
 
 
@@ -158,22 +157,22 @@ def _find_gate_problems(stage: int, gate: GateRecord | None) -> list[Finding]:
 
 
 def _first_streak(
-    updates: Sequence[UpdateMetrics], holds: Callable[[UpdateMetrics], bool], min_length: int
+    updates: Sequence[UpdateMetrics], predicate: Callable[[UpdateMetrics], bool], min_length: int
 ) -> list[UpdateMetrics]:
-    """Return the first `min_length` or more consecutive updates for which `holds` is true."""
-    rows: list[UpdateMetrics] = []
+    """Return the first `min_length` or more consecutive updates for which `predicate` is true."""
+    streak: list[UpdateMetrics] = []
     for update in updates:
-        if holds(update):
-            rows.append(update)
-        elif len(rows) >= min_length:
+        if predicate(update):
+            streak.append(update)
+        elif len(streak) >= min_length:
             break
         else:
-            rows = []
-    return rows if len(rows) >= min_length else []
+            streak = []
+    return streak if len(streak) >= min_length else []
 
 
-def _mean(rows: Sequence[UpdateMetrics], field: str) -> float:
-    return sum(getattr(row, field) for row in rows) / len(rows)
+def _mean(updates: Sequence[UpdateMetrics], field: str) -> float:
+    return sum(getattr(update, field) for update in updates) / len(updates)
 
 
 _TRUNCATION_ADVICE = "Raise prompt.max_tokens, or ask for shorter answers (reward.overlong_buffer)"

@@ -37,8 +37,8 @@ def lock_folder(folder: Path) -> Iterator[int]:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise UserError(
-                f"{folder}: is in use by {_describe_holder(file)}, or by a process that this one "
-                "has started; wait for it or end it"
+                f"{folder}: is in use by {_describe_holder(file)} or one of its child processes; "
+                "wait for it or end it"
             ) from error
         except OSError as error:
             raise UserError(f"{file}: can't be locked: {error.strerror}") from error

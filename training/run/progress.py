@@ -113,7 +113,7 @@ def track(
             yield show
         return
 
-    start_time = last = time.monotonic()
+    start_time = last_time = time.monotonic()
     newest = (start, "")
     printed: tuple[int, str] | None = None
 
@@ -126,11 +126,11 @@ def track(
         status_console.print(text.rstrip(), soft_wrap=True, markup=False)
 
     def advance(done: int, note: str = "") -> None:
-        nonlocal last, newest
+        nonlocal last_time, newest
         newest = (done, note)
-        if time.monotonic() - last >= SECONDS_BETWEEN_LINES:
+        if time.monotonic() - last_time >= SECONDS_BETWEEN_LINES:
             print_line()
-            last = time.monotonic()
+            last_time = time.monotonic()
 
     yield advance
     if newest != printed:
@@ -142,24 +142,23 @@ def format_speed(count: int, seconds: float, unit: str = "") -> str:
     suffix = f" {unit}/s" if unit else "/s"
     if count <= 0 or seconds <= 0:
         return f"0{suffix}"
-    each = seconds / count
-    if each > 1.0:
-        return f"{each:.1f} s each" if each < 10 else f"{each:,.0f} s each"
-    return (f"{count / seconds:.1f}" if each > 0.1 else f"{count / seconds:,.0f}") + suffix
+    duration = seconds / count
+    if duration > 1.0:
+        return f"{duration:.1f} s each" if duration < 10 else f"{duration:,.0f} s each"
+    return (f"{count / seconds:.1f}" if duration > 0.1 else f"{count / seconds:,.0f}") + suffix
 
 
-def new_table(title: str, first: str, *others: str, left: int = 1) -> Table:
+def new_table(title: str, *headings: str, left: int = 1) -> Table:
     """Return an empty table.
 
     Args:
         title: The table's title.
-        first: The heading of the first column.
-        others: The headings of the other columns.
+        headings: The headings of the columns.
         left: Number of left-aligned columns; the others are right-aligned.
     """
     table = Table(title=title, title_justify="left")
-    for number, head in enumerate((first, *others)):
-        table.add_column(head, justify="left" if number < left else "right", overflow="fold")
+    for i, heading in enumerate(headings):
+        table.add_column(heading, justify="left" if i < left else "right", overflow="fold")
     return table
 
 

@@ -10,14 +10,14 @@ ISR = "ISR"
 """Name of the individual success rate: the mean fraction of agents that end at their goals."""
 
 
-def format_rate(row: Rates, name: str) -> str:
+def format_rate(rates: Rates, name: str) -> str:
     """Return a rate with its 95% interval, in per cent.
 
     `name` is "valid", "best" or the key of a score.
     """
-    successes = row.successes(name)
-    low, high = wilson_interval(successes, row.count)
-    return format_interval(successes / row.count, float(low), float(high))
+    successes = rates.successes(name)
+    low, high = wilson_interval(successes, rates.count)
+    return format_interval(successes / rates.count, float(low), float(high))
 
 
 def format_interval(share: float, low: float, high: float) -> str:
@@ -25,16 +25,16 @@ def format_interval(share: float, low: float, high: float) -> str:
     return f"{100 * share:.1f} [{100 * low:.0f}, {100 * high:.0f}]"
 
 
-def format_isr(row: Rates) -> str | None:
+def format_isr(rates: Rates) -> str | None:
     """Return the ISR in per cent, or None in environments without agents.
 
     The ISR is a mean of fractions, so it has no Wilson interval.
     """
-    return None if row.isr is None else f"{100 * row.isr:.1f}"
+    return None if rates.isr is None else f"{100 * rates.isr:.1f}"
 
 
-def format_success_rates(row: Rates) -> str:
+def format_success_rates(rates: Rates) -> str:
     """Return the valid rate and, if defined, the ISR on one line."""
-    isr = format_isr(row)
-    text = f"{100 * row.valid / row.count:.1f}%"
+    isr = format_isr(rates)
+    text = f"{100 * rates.valid / rates.count:.1f}%"
     return f"valid {text}" if isr is None else f"{VALID} {text}, {ISR} {isr}%"

@@ -18,7 +18,6 @@ Reward = Annotated[float, Field(ge=0.0)]
 NonNegative = Annotated[float, Field(ge=0.0)]
 Seconds = NonNegative
 
-
 R = TypeVar("R", bound="Record")
 
 
@@ -31,10 +30,10 @@ class Record(BaseModel):
     def _omit_default_none(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Omit fields with the value None if None is their default."""
         fields = type(self).model_fields
-        plain: dict[str, Any] = dump(self)
+        content: dict[str, Any] = dump(self)
         return {
             name: value
-            for name, value in plain.items()
+            for name, value in content.items()
             if value is not None or fields[name].default is not None
         }
 

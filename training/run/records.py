@@ -39,9 +39,9 @@ class RequestOutcome(Record):
     def __str__(self) -> str:
         return (
             f"{self.size}x{self.size}, hole_ratio {self.hole_ratio:g}, wait_ratio "
-            f"{self.wait_ratio:g}: {self.missing_wait} boards that need a wait and "
-            f"{self.missing_no_wait} that need none are missing of {self.count} after "
-            f"{self.candidates} candidates"
+            f"{self.wait_ratio:g}: of {self.count} boards, {self.missing_wait} that need a wait "
+            f"and {self.missing_no_wait} that need none are missing after {self.candidates} "
+            "candidates"
         )
 
 

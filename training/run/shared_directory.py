@@ -72,13 +72,12 @@ def require_shareable(config: RunConfig) -> None:
     """Raise a `UserError` if several processes can't share a run of this configuration."""
     if config.grpo.prefetch:
         raise UserError(
-            "grpo.prefetch is 1; it must be 0 where several processes run together: "
-            "--set grpo.prefetch=0"
+            "grpo.prefetch must be 0 in a run of several processes, got 1: --set grpo.prefetch=0"
         )
     if address := config.sampling.server.address:
         raise UserError(
-            f"sampling.server.address is {address}; it must be null where several "
-            "processes run together: each would give the same server its weights"
+            "sampling.server.address must be null in a run of several processes, got "
+            f"{address}: each process would send its weights to the same server"
         )
 
 
@@ -86,8 +85,8 @@ def _copy_small_files(path: Path, stack: ExitStack) -> Path:
     """Copy all files of a run except weights, and silence this process's output."""
     if not RunDirectory(path).config_file.exists():
         raise UserError(
-            f"{path}: this process finds no run there; --run-dir must be on a file system that all "
-            "hosts share"
+            f"{path}: is missing on this host; --run-dir must be on a file system that all hosts "
+            "share"
         )
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="jaxlake-"))) / "run"
     shutil.copytree(path, folder, ignore=shutil.ignore_patterns(*_NOT_COPIED))

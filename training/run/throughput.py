@@ -57,7 +57,8 @@ def compute_timing_fields(
         peak_flops = peak * 1e12 * mesh.fsdp * mesh.tensor * seconds["update"]
         fields["mfu"] = six_digits(work.model_flops / peak_flops)
     statistics = [device.memory_stats() or {} for device in jax.local_devices()]
-    peaks = [row["peak_bytes_in_use"] for row in statistics if "peak_bytes_in_use" in row]
+    key = "peak_bytes_in_use"
+    peaks = [device[key] for device in statistics if key in device]
     if peaks:
         fields["device_gib"] = six_digits(max(peaks) / _GIB)
     peak_rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -40,9 +40,9 @@ class Trackers:
     def log_validation(self, step: int, rates: ValidationRecord) -> None:
         """Log a validation's rates by group and in total, such as `validation/3/valid`."""
         values = {}
-        for group, row in {**rates.groups, "all": rates.total}.items():
-            counts = {"valid": row.valid, **row.scores}
-            values[group] = {name: count / row.count for name, count in counts.items()}
+        for group, tally in {**rates.groups, "all": rates.total}.items():
+            counts = {"valid": tally.valid, **tally.scores}
+            values[group] = {name: count / tally.count for name, count in counts.items()}
         self._log(step, {"validation": values})
 
     def _log(self, step: int, values: Mapping[str, Any]) -> None:
@@ -101,13 +101,13 @@ def _open_tensorboard(directory: RunDirectory, step: int) -> Iterator[Writer]:
     """Write events through tensorboardX, which needs neither TensorFlow nor TensorBoard."""
     library = _import_library("tensorboardX", "tensorboard")
     # The suffix distinguishes files that were opened within the same second.
-    names = {"purge_step": step + 1, "filename_suffix": f".{step}"}
-    with library.SummaryWriter(str(directory.tensorboard), **names) as events:
+    options = {"purge_step": step + 1, "filename_suffix": f".{step}"}
+    with library.SummaryWriter(str(directory.tensorboard), **options) as writer:
 
         def write(step: int, values: Mapping[str, float]) -> None:
             for name, value in values.items():
-                events.add_scalar(name, value, step)
-            events.flush()
+                writer.add_scalar(name, value, step)
+            writer.flush()
 
         yield write
 
@@ -130,7 +130,7 @@ def _open_wandb(config: RunConfig, directory: RunDirectory) -> Iterator[Writer]:
         )
     except wandb.Error as error:
         raise UserError(
-            f"tracking.wandb: Weights & Biases can't be used: {error}. Log in by `wandb login`,"
+            f"tracking.wandb: Weights & Biases can't be used: {error}. Log in with `wandb login`,"
             " or set WANDB_MODE=offline"
         ) from error
     run.define_metric("*", step_metric="step")

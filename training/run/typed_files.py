@@ -126,8 +126,8 @@ class JsonFile(File, Generic[T]):
 
     def write(self, value: T) -> None:
         """Write the value atomically, as indented JSON."""
-        plain = self.type.dump_python(value, mode="json")
-        self._write(json.dumps(plain, indent=2, allow_nan=False) + "\n")
+        content = self.type.dump_python(value, mode="json")
+        self._write(json.dumps(content, indent=2, allow_nan=False) + "\n")
 
 
 @dataclass(frozen=True)

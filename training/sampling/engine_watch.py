@@ -1,6 +1,6 @@
-"""Calls into an engine in other processes that fail when one of these dies.
+"""Calls into an engine in other processes, which fail if one of these processes dies.
 
-vLLM's synchronous client waits forever if the engine's process was killed.
+vLLM's synchronous client would wait forever.
 """
 
 import signal
@@ -14,7 +14,8 @@ from training.threads import run_in_thread
 
 T = TypeVar("T")
 
-# Time for a call to fail by itself after a death: vLLM's own error leaves its client usable.
+# Time for a call to fail by itself after a process has died: vLLM's own error keeps its client
+# usable.
 _GRACE_SECONDS = 1.0
 # Time for the engine's process to end after vLLM's own error about a dead worker.
 _EXIT_SECONDS = 5.0
@@ -39,12 +40,12 @@ def call_watched(processes: Sequence[BaseProcess], call: Callable[[], T]) -> T:
     """
     if not processes:
         return call()
-    done, tell = Pipe(duplex=False)
+    reader, writer = Pipe(duplex=False)
     future = run_in_thread(call, "EngineCall")
-    future.add_done_callback(lambda _: tell.close())
-    exited = _wait_for_exit(processes, stopped=done)
+    future.add_done_callback(lambda _: writer.close())  # makes the reader readable
+    exited = _wait_for_exit(processes, stopped=reader)
     if exited is not None:
-        wait([done], _GRACE_SECONDS)
+        wait([reader], _GRACE_SECONDS)
         if not future.done():
             raise UserError(_exit_message(exited))
     try:
@@ -65,21 +66,21 @@ def _wait_for_exit(
     timeout: float | None = None,
 ) -> BaseProcess | None:
     """Wait for a process to end; return None on timeout (seconds) or if `stopped` is readable."""
-    others = [] if stopped is None else [stopped]
-    ready = wait([*(process.sentinel for process in processes), *others], timeout)
-    if any(one in ready for one in others):
+    connections = [] if stopped is None else [stopped]
+    ready = wait([*(process.sentinel for process in processes), *connections], timeout)
+    if stopped in ready:
         return None
     return next((process for process in processes if process.sentinel in ready), None)
 
 
-def _exit_message(exited: BaseProcess) -> str:
-    exited.join(1.0)  # another thread may receive the exit status first
-    status = exited.exitcode
+def _exit_message(process: BaseProcess) -> str:
+    process.join(1.0)  # another thread may receive the exit status first
+    status = process.exitcode
     if status is not None and status < 0:
         cause = f"was killed by signal {-status} ({signal.strsignal(-status)})"
     else:  # vLLM ends it when a worker has died
         cause = f"ended with exit status {status}, maybe because one of its workers died"
     return (
-        f"vLLM's process {exited.name} ({exited.pid}) {cause}; often memory has run out. Run the "
+        f"vLLM's process {process.name} ({process.pid}) {cause}; often memory is full. Run the "
         "same command again: a run resumes from its last checkpoint"
     )

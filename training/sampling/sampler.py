@@ -31,7 +31,7 @@ class Completion:
 
 @dataclass(frozen=True)
 class SamplingRequest:
-    """A request for completions of each prompt. Token ids become plain integers for comparison.
+    """A request for completions of prompts; two requests with equal token ids are equal.
 
     Training answers are drawn with `top_p` 1 and `top_k` 0, because importance ratios need the
     full distribution.
@@ -49,23 +49,24 @@ class SamplingRequest:
     top_k: int = 0  # sample from this many likeliest tokens, applied before top_p; 0: all
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "prompts", tuple(tuple(map(int, one)) for one in self.prompts))
+        prompts = tuple(tuple(map(int, prompt)) for prompt in self.prompts)
+        object.__setattr__(self, "prompts", prompts)
         object.__setattr__(self, "stop_token_ids", tuple(map(int, self.stop_token_ids)))
         if self.chosen is not None:
             object.__setattr__(self, "chosen", tuple(map(int, self.chosen)))
 
     @property
-    def places(self) -> Sequence[int]:
+    def prompt_indices(self) -> Sequence[int]:
         """The indices of the prompts to complete, in the order of the results."""
         return range(len(self.prompts)) if self.chosen is None else self.chosen
 
     def require_room(self, max_model_len: int) -> None:
         """Raise a `PromptTooLongError` if a prompt and its answer may not fit the engine."""
-        longest = max(len(prompt) for prompt in self.prompts)
-        if longest + self.max_tokens > max_model_len:
+        max_length = max(len(prompt) for prompt in self.prompts) + self.max_tokens
+        if max_length > max_model_len:
             raise PromptTooLongError(
-                f"sampling.max_model_len: {max_model_len} is too small for a prompt of {longest} "
-                f"tokens and {self.max_tokens} more"
+                f"sampling.max_model_len must be at least {max_length}, the length of the longest "
+                f"prompt and {self.max_tokens} tokens, got {max_model_len}"
             )
 
 
@@ -79,7 +80,7 @@ class Sampler(Protocol):
             request: The prompts and the sampling settings.
 
         Returns:
-            `n` completions for each prompt in `request.places`.
+            `n` completions for each prompt in `request.prompt_indices`.
 
         Raises:
             PromptTooLongError: A prompt and `max_tokens` don't fit `sampling.max_model_len`.
@@ -124,7 +125,7 @@ class Sampler(Protocol):
 
 
 _OUTLIER_FACTOR = 10
-"""Factor of the tolerance that no log-probability difference may exceed."""
+"""Maximum log-probability difference of a single token, as a multiple of the tolerance."""
 
 
 def check_agreement(
@@ -132,8 +133,8 @@ def check_agreement(
 ) -> float:
     """Compare the engine's log-probabilities with the trainer's.
 
-    Rounding alone can cause a few large differences among thousands of tokens. Therefore more than
-    1% of the tokens must exceed the tolerance, or one token ten times the tolerance, to fail.
+    Rounding alone can cause a few large differences among thousands of tokens. Therefore the check
+    fails only if more than 1% of the tokens exceed the tolerance, or one token ten times of it.
 
     Args:
         sampler: The engine.
@@ -149,17 +150,18 @@ def check_agreement(
     """
     pairs = zip(sampler.score(sequences), expected, strict=True)
     # The first entry of each is 0 on both sides.
-    gaps = np.abs(np.concatenate([ours[1:] - theirs[1:] for ours, theirs in pairs], dtype=float))
-    p99 = largest = float("nan")
+    gaps = np.abs(
+        np.concatenate([actual[1:] - wanted[1:] for actual, wanted in pairs], dtype=float)
+    )
+    p99 = max_gap = float("nan")
     if gaps.size and np.isfinite(gaps).all():
         # Don't interpolate: a single outlier would affect the quantile.
-        p99, largest = np.quantile(gaps, [0.99, 1.0], method="inverted_cdf").tolist()
+        p99, max_gap = np.quantile(gaps, [0.99, 1.0], method="inverted_cdf").tolist()
     # Comparisons with NaN are false.
-    if not (p99 <= tolerance and largest <= _OUTLIER_FACTOR * tolerance):
+    if not (p99 <= tolerance and max_gap <= _OUTLIER_FACTOR * tolerance):
         raise SyncError(
-            f"the engine and the trainer disagree by {p99:.3g} nats on the log-probability of a "
-            f"token (99th percentile; largest {largest:.3g}); the limit is sampling.gap_tolerance "
-            f"= {tolerance:g}, and {_OUTLIER_FACTOR} times that for the largest: with these "
-            "weights, the engine and the trainer compute different results"
+            "log-probabilities of the engine and the trainer must differ by at most "
+            f"sampling.gap_tolerance = {tolerance:g} nats (99th percentile) and {_OUTLIER_FACTOR} "
+            f"times that (maximum), got {p99:.3g} and {max_gap:.3g}"
         )
-    return largest
+    return max_gap

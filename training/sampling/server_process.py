@@ -80,7 +80,7 @@ class ServerProcess:
         """The id of the server's process and of its process group."""
         return self._process.pid
 
-    def end(self) -> str:
+    def get_exit_message(self) -> str:
         """Return the exit status and the last logged error, or "" while the server runs."""
         with suppress(subprocess.TimeoutExpired):
             status = self._process.wait(0.5)
@@ -112,7 +112,7 @@ class ServerProcess:
 
 
 def get_health_problem(address: str) -> str:
-    """Return why a server does not answer or that its engine has died; "" if it is healthy."""
+    """Return the problem of a server that does not answer or is unhealthy, else ""."""
     try:
         with httpx2.stream("GET", f"{address}/health", trust_env=False, timeout=30) as response:
             status = response.status_code  # the body is not read
@@ -128,8 +128,8 @@ def wait_until_ready(address: str, seconds: float, process: ServerProcess | None
     """
     deadline = time.monotonic() + seconds
     while problem := get_health_problem(address):
-        if process is not None and (end := process.end()):
-            return end
+        if process is not None and (message := process.get_exit_message()):
+            return message
         if time.monotonic() > deadline:
             return f"is not ready within {seconds:g} s: {problem}"
         time.sleep(0.2)
@@ -137,16 +137,16 @@ def wait_until_ready(address: str, seconds: float, process: ServerProcess | None
 
 
 def _free_port() -> int:
-    with socket.socket() as free:
-        free.bind((HOST, 0))
-        port: int = free.getsockname()[1]
+    with socket.socket() as listener:
+        listener.bind((HOST, 0))
+        port: int = listener.getsockname()[1]
         return port
 
 
-def main(folder: str, port: str, sampling: str, more: str = "{}") -> None:
+def main(folder: str, port: str, sampling: str, options: str = "{}") -> None:
     """Run vLLM's server in this process.
 
-    `sampling` is the section `sampling` as JSON, and `more` a JSON object of options of the server.
+    `sampling` is the section `sampling` as JSON, and `options` a JSON object of server options.
     """
 
     def end_with_input() -> None:
@@ -157,11 +157,11 @@ def main(folder: str, port: str, sampling: str, more: str = "{}") -> None:
     settings = Sampling.model_validate_json(sampling)
     prepare_environment()
     arguments = engine_arguments(Path(folder), settings, seed=0) | {"host": HOST, "port": port}
-    sys.argv = ["vllm", *_flags(arguments | json.loads(more))]
+    sys.argv = ["vllm", *_make_flags(arguments | json.loads(options))]
     runpy.run_module("vllm.entrypoints.openai.api_server", run_name="__main__", alter_sys=True)
 
 
-def _flags(arguments: Mapping[str, Any]) -> list[str]:
+def _make_flags(arguments: Mapping[str, Any]) -> list[str]:
     flags = []
     for name, value in arguments.items():
         flag = name.replace("_", "-")

@@ -53,7 +53,7 @@ class ServerSampler:
         """Draw completions; raise a `SyncError` if the server holds other weights."""
         request.require_room(self._settings.max_model_len)
         seeds = sampling_seeds(request.seed, len(request.prompts), request.n)
-        common: dict[str, Any] = {
+        options: dict[str, Any] = {
             "n": request.n,
             "temperature": request.temperature,
             "max_tokens": request.max_tokens,
@@ -64,12 +64,12 @@ class ServerSampler:
             **_TOKEN_OPTIONS,
         }
         if isinstance(request.form, str):
-            common["structured_outputs"] = {"regex": request.form}
+            options["structured_outputs"] = {"regex": request.form}
         elif request.form is not None:
-            common["structured_outputs"] = {"json": json.dumps(request.form)}
+            options["structured_outputs"] = {"json": json.dumps(request.form)}
         bodies = [
-            {"prompt": list(request.prompts[place]), "seed": seeds[place], **common}
-            for place in request.places
+            {"prompt": list(request.prompts[index]), "seed": seeds[index], **options}
+            for index in request.prompt_indices
         ]
         return [
             read_completions(response, body["prompt"], request.n)
@@ -162,18 +162,18 @@ def read_completions(answer: Any, prompt: Tokens, n: int) -> list[Completion]:
         choices = sorted(answer["choices"], key=lambda choice: int(choice["index"]))
         completions = [_read_choice(choice, prompt) for choice in choices]
         if len(completions) != n:
-            raise ValueError(f"got {len(completions)} answers, expected {n}")
+            raise ValueError(f"{len(completions)} of {n} answers")
     except (LookupError, TypeError, ValueError) as error:
         raise UserError(
-            f"/v1/completions: not whole answers with token ids and log-probabilities ({error}); "
-            "vLLM must be 0.32 or later"
+            "/v1/completions must return complete answers with token ids and log-probabilities, "
+            f"got {error}; vLLM must be 0.32 or later"
         ) from None
     return completions
 
 
 def _read_choice(choice: Any, prompt: Tokens) -> Completion:
     if list(choice["prompt_token_ids"]) != list(prompt):
-        raise ValueError("another prompt was answered")
+        raise ValueError("the answer to another prompt")
     if (reason := choice["finish_reason"]) not in ("stop", "length"):
         raise ValueError(f"finish_reason {reason}")
     tokens = tuple(int(token) for token in choice["token_ids"])
@@ -194,12 +194,12 @@ def read_score(answer: Any, sequence: Tokens) -> np.ndarray:
     try:
         (choice,) = answer["choices"]
         tables = choice["prompt_logprobs"][1:]
-        inner = zip(sequence[1:-1], tables, strict=True)
-        values = [table[str(token)]["logprob"] for token, table in inner]
+        pairs = zip(sequence[1:-1], tables, strict=True)
+        values = [table[str(token)]["logprob"] for token, table in pairs]
         values.append(choice["logprobs"]["top_logprobs"][0][f"token_id:{sequence[-1]}"])
         return np.array([0.0, *values], np.float32)
     except (LookupError, TypeError, ValueError) as error:
         raise UserError(
-            f"/v1/completions: the answer lacks prompt_logprobs ({error}); it must be vLLM 0.32 or "
+            f"/v1/completions: the answer lacks prompt_logprobs ({error}); vLLM must be 0.32 or "
             "later"
         ) from None

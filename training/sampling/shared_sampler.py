@@ -1,4 +1,4 @@
-"""A sampler for several processes: each answers its share of the prompts with its own engine."""
+"""A sampler for several processes, in which each engine answers a share of the prompts."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -25,13 +25,14 @@ class SharedSampler:
     def sample(self, request: SamplingRequest) -> list[list[Completion]]:
         """Draw completions; raise a `PeerError` if a process has another request."""
         require_same("the prompts of a rollout", json.dumps(asdict(request)))
-        places = request.places
-        mine = places[jax.process_index() :: jax.process_count()]
-        answers = self._engine.sample(replace(request, chosen=mine))
-        shares = [iter(share) for share in exchange([one for group in answers for one in group])]
+        indices = request.prompt_indices
+        local_indices = indices[jax.process_index() :: jax.process_count()]
+        local_groups = self._engine.sample(replace(request, chosen=local_indices))
+        completions = [completion for group in local_groups for completion in group]
+        shares = [iter(share) for share in exchange(completions)]
         groups = []
-        for number in range(len(places)):  # undo the round-robin distribution
-            share = shares[number % len(shares)]
+        for i in range(len(indices)):  # undo the round-robin distribution
+            share = shares[i % len(shares)]
             groups.append([next(share) for _ in range(request.n)])
         return groups
 
@@ -58,7 +59,7 @@ class SharedSampler:
 
 
 def exchange(completions: Sequence[Completion]) -> list[list[Completion]]:
-    """Send this process's completions to all processes, and return those of each.
+    """Send this process's completions to all processes, and return the completions by process.
 
     Tokens and log-probabilities are transferred exactly.
     """
@@ -67,22 +68,24 @@ def exchange(completions: Sequence[Completion]) -> list[list[Completion]]:
         json.loads(text)
         for text in gather_values("the completions of a rollout", json.dumps(lengths))
     ]
-    longest = max(sum(length for length, _ in shape) for shape in shapes)
-    outgoing = np.zeros((2, max(_MIN_LENGTH, 1 << max(longest - 1, 0).bit_length())), np.int32)
+    max_tokens = max(sum(length for length, _ in shape) for shape in shapes)
+    packed = np.zeros((2, max(_MIN_LENGTH, 1 << max(max_tokens - 1, 0).bit_length())), np.int32)
     end = 0
     for completion in completions:
-        part = slice(end, end := end + len(completion.token_ids))
-        outgoing[0, part] = completion.token_ids
-        outgoing[1, part] = np.asarray(completion.logprobs, np.float32).view(np.int32)
-    received = multihost_utils.process_allgather(outgoing)
-    return [_unpack_completions(shape, flat) for shape, flat in zip(shapes, received, strict=True)]
+        span = slice(end, end := end + len(completion.token_ids))
+        packed[0, span] = completion.token_ids
+        packed[1, span] = np.asarray(completion.logprobs, np.float32).view(np.int32)
+    gathered = multihost_utils.process_allgather(packed)
+    return [
+        _unpack_completions(shape, array) for shape, array in zip(shapes, gathered, strict=True)
+    ]
 
 
-def _unpack_completions(shape: Sequence[Sequence[int]], flat: np.ndarray) -> list[Completion]:
+def _unpack_completions(shape: Sequence[Sequence[int]], packed: np.ndarray) -> list[Completion]:
     """Split one process's array, int32 (2, ...), into completions."""
     completions, end = [], 0
     for length, truncated in shape:
-        part = slice(end, end := end + length)
-        logprobs = np.ascontiguousarray(flat[1, part]).view(np.float32)
-        completions.append(Completion(tuple(flat[0, part].tolist()), logprobs, bool(truncated)))
+        span = slice(end, end := end + length)
+        logprobs = np.ascontiguousarray(packed[1, span]).view(np.float32)
+        completions.append(Completion(tuple(packed[0, span].tolist()), logprobs, bool(truncated)))
     return completions

@@ -1,6 +1,6 @@
-"""Completions from a vLLM engine in this process that receives the trainer's weights.
+"""A sampler with a vLLM engine in this process, which receives the trainer's weights.
 
-The engine holds an untied copy, because vLLM on CPU keeps a stale packed LM head of tied weights.
+The engine has an untied head: with tied weights, vLLM on CPUs would keep a stale packed head.
 """
 
 import gc
@@ -83,13 +83,13 @@ class VllmSampler:
         from vllm.sampling_params import StructuredOutputsParams
 
         request.require_room(self.max_model_len)
-        if not request.places:
+        if not request.prompt_indices:
             return []
-        allowed = None
+        constraint = None
         if isinstance(request.form, str):
-            allowed = StructuredOutputsParams(regex=request.form)
+            constraint = StructuredOutputsParams(regex=request.form)
         elif request.form is not None:
-            allowed = StructuredOutputsParams(json=json.dumps(request.form))
+            constraint = StructuredOutputsParams(json=json.dumps(request.form))
         seeds = sampling_seeds(request.seed, len(request.prompts), request.n)
         requests = [
             SamplingParams(
@@ -100,17 +100,17 @@ class VllmSampler:
                 max_tokens=request.max_tokens,
                 stop_token_ids=list(request.stop_token_ids),
                 ignore_eos=False,
-                seed=seeds[place],
+                seed=seeds[index],
                 logprobs=0,
                 flat_logprobs=True,
                 detokenize=False,
-                structured_outputs=allowed,
+                structured_outputs=constraint,
             )
-            for place in request.places
+            for index in request.prompt_indices
         ]
-        prompts = _inputs([request.prompts[place] for place in request.places])
+        prompts = _make_inputs([request.prompts[index] for index in request.prompt_indices])
         outputs = self._generate("answer", prompts, requests)
-        return [[_completion(one) for one in output.outputs] for output in outputs]
+        return [[_make_completion(answer) for answer in output.outputs] for output in outputs]
 
     def score(self, sequences: Sequence[Tokens]) -> list[np.ndarray]:
         """Return log-probabilities under the engine's weights; see `Sampler.score`."""
@@ -129,7 +129,7 @@ class VllmSampler:
             )
             for sequence in contexts
         ]
-        prompts = _inputs([sequence[:-1] for sequence in contexts])
+        prompts = _make_inputs([sequence[:-1] for sequence in contexts])
         outputs = iter(self._generate("score sequences", prompts, requests) if contexts else ())
         scores = []
         for sequence in sequences:
@@ -137,7 +137,7 @@ class VllmSampler:
             if len(sequence) > 1:
                 output: Any = next(outputs)
                 tables = [*output.prompt_logprobs[1:], *output.outputs[0].logprobs]
-                score[1:] = _logprobs(sequence[1:], tables)
+                score[1:] = _read_logprobs(sequence[1:], tables)
             scores.append(score)
         return scores
 
@@ -155,8 +155,10 @@ class VllmSampler:
                 return send_in_memory(self._engine, tensors, self._dtype)
             return send_through_folder(self._engine, tensors, self._dtype, self._transfer)
 
-        new = self._call("take the weights", send, SyncError)
-        self._call("name its weights", lambda: self._engine.update_weight_version(new), SyncError)
+        version = self._call("take the weights", send, SyncError)
+        self._call(
+            "name its weights", lambda: self._engine.update_weight_version(version), SyncError
+        )
         self.drop_cache()
 
     @property
@@ -178,17 +180,17 @@ class VllmSampler:
         del self._engine
         gc.collect()
 
-    def _generate(self, what: str, prompts: Any, requests: Sequence[Any]) -> Sequence[Any]:
+    def _generate(self, action: str, prompts: Any, requests: Sequence[Any]) -> Sequence[Any]:
         def generate() -> Sequence[Any]:
             _use_gpu(self._device)  # torch's current device is per thread
             outputs: Sequence[Any] = engine.generate(prompts, requests, use_tqdm=False)
             return outputs
 
         engine = self._engine  # another thread may call `close`
-        return self._call(what, generate)
+        return self._call(action, generate)
 
-    def _call(self, what: str, call: Callable[[], T], kind: type[UserError] = UserError) -> T:
-        with _convert_errors(what, kind):
+    def _call(self, action: str, call: Callable[[], T], kind: type[UserError] = UserError) -> T:
+        with _convert_errors(action, kind):
             return call_watched(self._processes, call)
 
 
@@ -219,7 +221,7 @@ def _use_gpu(device: int | None) -> None:
 
 
 @contextmanager
-def _convert_errors(what: str, kind: type[UserError] = UserError) -> Iterator[None]:
+def _convert_errors(action: str, kind: type[UserError] = UserError) -> Iterator[None]:
     """Raise vLLM's errors as `kind`; a `UserError` passes unchanged."""
     try:
         yield
@@ -228,8 +230,8 @@ def _convert_errors(what: str, kind: type[UserError] = UserError) -> Iterator[No
     except Exception as error:  # any type; errors from other processes are plain `Exception`s
         problem = " ".join(str(error).split()) or "no message"
         raise kind(
-            f"vLLM could not {what} ({type(error).__name__}: {problem:.300}). A worker that died "
-            "was often out of memory; the same command resumes a run from its last checkpoint"
+            f"vLLM could not {action} ({type(error).__name__}: {problem:.300}). Workers often die "
+            "because memory is full; the same command resumes a run from its last checkpoint"
         ) from error
 
 
@@ -272,8 +274,8 @@ def engine_arguments(folder: Path, settings: Sampling, seed: int) -> dict[str, A
     }
     if current_platform.is_cpu():
         # On CPUs, seeded requests can't be prefilled in chunks, because their generators can't
-        # rewind. Completions of a prompt share only whole blocks, and a small prompt fits into one
-        # default block of 128 tokens; the CPU kernels need multiples of 32.
+        # rewind. Completions of a prompt share complete blocks only, and a small prompt does not
+        # fill a default block of 128 tokens. The CPU kernels need multiples of 32.
         return arguments | {"enable_chunked_prefill": False, "block_size": 32}
     return arguments | {"gpu_memory_utilization": settings.gpu_memory_utilization}
 
@@ -283,16 +285,16 @@ def sampling_seeds(seed: int, prompts: int, n: int = 1) -> list[int]:
     return np.random.default_rng(seed).integers(2**31 - n, size=prompts).tolist()
 
 
-def _inputs(sequences: Sequence[Tokens]) -> Any:
+def _make_inputs(sequences: Sequence[Tokens]) -> Any:
     return [{"prompt_token_ids": list(sequence)} for sequence in sequences]
 
 
-def _completion(output: Any) -> Completion:
+def _make_completion(output: Any) -> Completion:
     # With `logprobs` 0, there is one entry per token.
     logprobs = np.array(output.logprobs.logprobs, np.float32)
     return Completion(tuple(output.token_ids), logprobs, output.finish_reason == "length")
 
 
-def _logprobs(tokens: Tokens, tables: Sequence[Any]) -> np.ndarray:
+def _read_logprobs(tokens: Tokens, tables: Sequence[Any]) -> np.ndarray:
     pairs = zip(tokens, tables, strict=True)
     return np.array([table[token].logprob for token, table in pairs], np.float32)

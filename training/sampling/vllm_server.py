@@ -53,21 +53,21 @@ class VllmServer:
         try:
             info = self.call("GET", "/server_info?config_format=json")
             model = info["vllm_config"]["model_config"]
-            room = int(self.call("GET", "/v1/models")["data"][0]["max_model_len"])
+            max_len = int(self.call("GET", "/v1/models")["data"][0]["max_model_len"])
         except (UserError, LookupError, TypeError, ValueError) as error:
             raise UserError(
                 f"{self.address}: doesn't report its settings ({error}); it must be vLLM 0.32 or "
                 "later, started with VLLM_SERVER_DEV_MODE=1"
             ) from None
         dtype, mode = str(model.get("dtype")).removeprefix("torch."), model.get("logprobs_mode")
-        for name, actual, needed, fits in (
-            ("max-model-len", room, settings.max_model_len, room >= settings.max_model_len),
+        for name, actual, required, valid in (
+            ("max-model-len", max_len, settings.max_model_len, max_len >= settings.max_model_len),
             ("dtype", dtype, settings.dtype, dtype == settings.dtype),
             ("logprobs-mode", mode, LOGPROBS_MODE, mode == LOGPROBS_MODE),
         ):
-            if not fits:
+            if not valid:
                 raise UserError(
-                    f"{self.address}: has {name} {actual}; start it with --{name} {needed}"
+                    f"{self.address}: has {name} {actual}; start it with --{name} {required}"
                 )
 
     def answer(self, requests: Sequence[Mapping[str, Any]]) -> list[Any]:
@@ -87,16 +87,16 @@ class VllmServer:
 
     def call(self, method: str, path: str, body: Any = None) -> Any:
         """Send one request and return the parsed JSON response, or None if it is empty."""
-        return asyncio.run(self._with_client(lambda one: self._ask(one, method, path, body)))
+        return asyncio.run(self._with_client(lambda client: self._ask(client, method, path, body)))
 
     def require_version(self, expected: str) -> None:
         """Raise a `SyncError` if the server's weights have another version."""
         version = str(self.call("GET", "/weight_info").get("weight_version"))
         if version != expected:
             raise SyncError(
-                f"{self.address}: answers with the weights of version {version}, expected is "
-                f"{expected}: the server was restarted, or another client replaced its weights. "
-                "The same command resumes the run from its last checkpoint"
+                f"{self.address}: the version of its weights must be {expected}, got {version}: "
+                "the server was restarted, or another client replaced its weights. The same "
+                "command resumes the run from its last checkpoint"
             )
 
     def close(self) -> None:
@@ -109,8 +109,8 @@ class VllmServer:
         self.call("POST", "/collective_rpc", {"method": method, "kwargs": dict(kwargs)})
 
     async def _with_client(self, work: Callable[[openai.AsyncOpenAI], Awaitable[T]]) -> T:
-        # Keep no idle connections: if the server closes one just as the next request is sent, it
-        # would seem to be gone. Don't use proxies between the trainer and its server.
+        # Keep no idle connections: if the server closed one while the next request is sent, that
+        # request would fail. Don't use proxies between the trainer and its server.
         transport = BoundedAsyncTransport(
             limits=httpx2.Limits(max_connections=None, max_keepalive_connections=0),
             socket_options=_KEEPALIVE,
@@ -148,8 +148,8 @@ class VllmServer:
             raise UserError(f"{self.address}: {method} {path}: the answer is not JSON") from None
 
     def _connection_error(self, reason: str) -> UserError:
-        if self.process is not None and (end := self.process.end()):
-            reason = f"{reason} ({end})"
+        if self.process is not None and (message := self.process.get_exit_message()):
+            reason = f"{reason} ({message})"
         return UserError(
             f"the vLLM server at {self.address} is gone: {' '.join(reason.split()):.300}. The same "
             "command resumes the run from its last checkpoint"

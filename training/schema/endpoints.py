@@ -16,7 +16,6 @@ _SECRET = re.compile(
 )
 """Matches the names of query parameters that hold secrets."""
 
-
 RESERVED_FIELDS = frozenset(
     {"model", "messages", "prompt", "max_tokens", "temperature", "stream", "n", "response_format"}
 )
@@ -24,21 +23,21 @@ RESERVED_FIELDS = frozenset(
 
 
 def check_url(base_url: str) -> str:
-    """Return an http(s) URL without user, password and key; raise a `ValueError` for others."""
+    """Return the URL; raise a `ValueError` unless it is http(s) without user, password and key."""
     try:
         parts = urlsplit(base_url)
         valid = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
     except ValueError:
         valid = False
     if not valid:
-        raise ValueError("base_url is not an http or https URL")
+        raise ValueError("base_url must be an http or https URL")
     if "@" in parts.netloc:
-        raise ValueError("base_url holds a user or a password; keys come from the environment")
-    names = [name for name, _ in parse_qsl(parts.query, keep_blank_values=True)]
-    if secret := [name for name in names if _SECRET.search(name)]:
-        raise ValueError(
-            f"base_url holds {secret[0]!r} in its query; keys come from the environment"
-        )
+        raise ValueError("base_url must not contain a user or password; use api_key_env")
+    for name, _ in parse_qsl(parts.query, keep_blank_values=True):
+        if _SECRET.search(name):
+            raise ValueError(
+                f"base_url must not contain {name!r} in its query; use api_key_env for keys"
+            )
     return base_url
 
 
@@ -46,23 +45,22 @@ def check_variable(name: str) -> str:
     """Return the name of an environment variable; raise a `ValueError` if it is invalid."""
     if not (name.isascii() and name.isidentifier()):
         raise ValueError(
-            "api_key_env must be the name of an environment variable, of letters, digits and _;"
-            " the key itself stands only there"
+            "api_key_env must be the name of an environment variable (letters, digits and _), not "
+            "the key itself"
         )
     return name
 
 
 def check_request(fields: dict[str, Any]) -> dict[str, Any]:
     """Return extra request fields; raise a `ValueError` for reserved ones and invalid JSON."""
-    if decided := sorted(RESERVED_FIELDS & set(fields)):
+    if reserved := sorted(RESERVED_FIELDS & set(fields)):
         raise ValueError(
-            f"got {decided[0]}, which other keys set; fields must be other than "
-            f"{', '.join(sorted(RESERVED_FIELDS))}"
+            f"must not contain {', '.join(reserved)}: other configuration keys set these fields"
         )
     try:
         json.dumps(fields, allow_nan=False)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"got {shorten(fields)}; it must be a JSON value") from error
+        raise ValueError(f"must be a JSON value, got {shorten(fields)}") from error
     return fields
 
 
@@ -71,6 +69,6 @@ def check_key(choice: "EngineerChoice") -> None:
     name = choice.api_key_env
     if choice.base_kind == "endpoint" and name and not os.environ.get(name, "").strip():
         raise UserError(
-            f"engineer.api_key_env: the environment variable {name} is not set, or empty; it must "
-            "hold the endpoint's key (null: the endpoint takes none)"
+            f"engineer.api_key_env: the environment variable {name} must hold the endpoint's key, "
+            "but it is not set or empty; if the endpoint needs no key, use null"
         )

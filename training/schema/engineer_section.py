@@ -17,7 +17,7 @@ MODELS = ("checkpoint", "base", "model", "endpoint")
 """Engineers that read the context: the newest checkpoint, the run's initial model, any model in
 vLLM, or any OpenAI-compatible endpoint."""
 
-SYMBOLS: tuple[BlockName, ...] = ("failure_breakdown", "training_details", "history")
+COMPACT_BLOCKS: tuple[BlockName, ...] = ("failure_breakdown", "training_details", "history")
 """The context blocks that style compact supports."""
 
 NOTE_TOKENS = 128
@@ -31,10 +31,10 @@ _ALLOWED = (
 
 def check_engineer_kind(kind: str) -> str:
     """Return an `engineer.kind` unchanged; raise a `ValueError` if it is unknown."""
-    asked = split_control_name(kind)[1]
-    if is_code_name(asked) and split_control_name(asked)[0] is None:
-        check_importable(asked, _ALLOWED)
-    elif asked not in (*MODELS, *SCRIPTED):
+    base_kind = split_control_name(kind)[1]
+    if is_code_name(base_kind) and split_control_name(base_kind)[0] is None:
+        check_importable(base_kind, _ALLOWED)
+    elif base_kind not in (*MODELS, *SCRIPTED):
         control, colon, _ = kind.rpartition(":")
         names = [f"{control}{colon}{name}" for name in (*MODELS, *SCRIPTED)]
         raise ValueError(f"got {kind!r}; it must be one of {_ALLOWED}{did_you_mean(kind, names)}")
@@ -46,14 +46,14 @@ def import_engineer(name: str) -> Engineer:
     try:
         engineer: Engineer = import_function(name, _ALLOWED)()
     except Exception as error:
-        why = " ".join(f"{type(error).__name__}: {error}".split())
-        raise UserError(f"engineer.kind: {name}() can't be made ({why:.300})") from error
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise UserError(f"engineer.kind: {name}() raised {reason:.300}") from error
     if not isinstance(getattr(engineer, "name", None), str) or not callable(
         getattr(engineer, "propose", None)
     ):
         raise UserError(
-            f"engineer.kind: {name}() made a {type(engineer).__name__}, an engineer with a name "
-            "and a method propose(task) is needed"
+            f"engineer.kind: {name}() must return an engineer with a name and a method "
+            f"propose(task), got {type(engineer).__name__}"
         )
     return engineer
 
@@ -63,8 +63,8 @@ def check_engineer(choice: "EngineerChoice", sampler: str) -> None:
     check_key(choice)
     if is_code_name(choice.base_kind):
         import_engineer(choice.base_kind)
-    generates = sampler == "jax" and choice.base_kind == "checkpoint"
-    if generates and importlib.util.find_spec("xgrammar") is None:
+    needs_xgrammar = sampler == "jax" and choice.base_kind == "checkpoint"
+    if needs_xgrammar and importlib.util.find_spec("xgrammar") is None:
         raise UserError(
             f"engineer.kind is {choice.kind}, which needs xgrammar with sampling.engine jax: "
             "pip install xgrammar"
@@ -99,8 +99,8 @@ class DesignLearning(Section):
     updates: Positive = Field(8, description="GRPO updates after every stage")
     designs: Annotated[int, Field(ge=2)] = Field(
         16,
-        description="answers per update to the stage's context, scored by its atlas; all of them "
-        "are in memory at the same time",
+        description="answers per update to the stage's context, scored by its atlas; memory must "
+        "hold all of them",
     )
 
 
@@ -112,8 +112,8 @@ class Picking(Section):
     )
     pool: Annotated[int, Field(ge=4)] = Field(
         2_048,
-        description="new boards per stage, of every cell of the atlas; the 25% with the largest "
-        "p(1-p) are picked and make up half of the stage",
+        description="new boards per stage, from all cells of the atlas; the 25% with the largest "
+        "p(1-p) make up half of the stage's boards",
     )
 
 
@@ -185,9 +185,9 @@ class EngineerChoice(Section):
         """The maximum number of tokens of reasoning and answer together."""
         return self.reasoning_tokens + self.max_tokens
 
-    def token_limit(self, answer: bool) -> int:
-        """Return the maximum number of tokens of an answer, or of a note if `answer` is false."""
-        return self.max_tokens if answer else NOTE_TOKENS
+    def token_limit(self, is_answer: bool) -> int:
+        """Return the maximum number of tokens of an answer, or of a note."""
+        return self.max_tokens if is_answer else NOTE_TOKENS
 
     @model_validator(mode="after")
     def _check_consistency(self) -> "EngineerChoice":
@@ -195,28 +195,29 @@ class EngineerChoice(Section):
             raise ValueError(f"model: kind {self.base_kind!r} needs a model's name")
         if self.base_kind == "endpoint" and not self.base_url:
             raise ValueError("base_url: kind 'endpoint' needs the API's address")
-        if self.style == "compact" and (unknown := [b for b in self.blocks if b not in SYMBOLS]):
+        unsupported = [block for block in self.blocks if block not in COMPACT_BLOCKS]
+        if self.style == "compact" and unsupported:
             raise ValueError(
-                f"blocks: got {', '.join(unknown)}, which style compact has no symbols for;"
-                f" blocks must be among {', '.join(SYMBOLS)}"
+                f"blocks must be among {', '.join(COMPACT_BLOCKS)} in style compact, got"
+                f" {', '.join(unsupported)}"
             )
         if self.style == "compact" and self.reasoning_tokens:
             raise ValueError(
-                f"reasoning_tokens is {self.reasoning_tokens} with style compact; it must be 0:"
-                " a model that reads symbols writes edits alone"
+                f"reasoning_tokens must be 0 with style compact, got {self.reasoning_tokens}:"
+                " compact answers consist of edits only"
             )
         if self.learning and self.kind != "checkpoint":
             raise ValueError(
-                f"learning is set with kind {self.kind}; it must be null unless kind is checkpoint"
+                f"learning must be null unless kind is checkpoint, got kind {self.kind}"
             )
         if self.picking and self.kind != "fixed":
             raise ValueError(
-                f"picking is set with kind {self.kind}; it must be null unless kind is"
-                " fixed: picked boards follow no configuration"
+                f"picking must be null unless kind is fixed, got kind {self.kind}: it picks boards"
+                " independently of the configuration"
             )
         if self.reading == 1 or (self.reading and self.style != "compact"):
             raise ValueError(
-                f"reading is {self.reading} with style {self.style}; it must be 0, or at least 2"
-                " with style compact"
+                "reading must be 0, or at least 2 with style compact, got "
+                f"{self.reading} with style {self.style}"
             )
         return self

@@ -17,18 +17,18 @@ ALLOWED = f"{LAKE}, and package.module:NAME of a UserEnvironment"
 
 
 def environment_class(kind: object) -> type[UserEnvironment[Any]]:
-    """Import the class `package.module:NAME`; raise a `ValueError` for others."""
+    """Import the subclass of `UserEnvironment` that `kind` names; raise `ValueError` if invalid."""
     if not is_code_name(kind):
-        meant = did_you_mean(kind, [LAKE])
-        raise ValueError(f"kind is {shorten(kind)}; it must be one of {ALLOWED}{meant}")
+        suggestion = did_you_mean(kind, [LAKE])
+        raise ValueError(f"kind is {shorten(kind)}; it must be one of {ALLOWED}{suggestion}")
     try:
         candidate = import_code(kind, ALLOWED)
     except ValueError as error:
         raise ValueError(f"kind: {error}") from error
     if not (inspect.isclass(candidate) and issubclass(candidate, UserEnvironment)):
-        raise ValueError(f"kind: got {kind}, which is not a subclass of UserEnvironment")
+        raise ValueError(f"kind: {kind} must be a subclass of UserEnvironment")
     if missing := sorted(getattr(candidate, "__abstractmethods__", ())):
-        raise ValueError(f"kind: got {kind}, which lacks {', '.join(missing)}")
+        raise ValueError(f"kind: {kind} must implement {', '.join(missing)}")
     return candidate
 
 
@@ -42,12 +42,12 @@ def make_environment(kind: object, settings: object) -> UserEnvironment[Any]:
     except ValidationError as error:
         allowed = ", ".join(cls.model_fields) or "none"
         problems = format_validation_errors(
-            error, lambda place: allowed if len(place) == 1 else "others"
+            error, lambda location: allowed if len(location) == 1 else "others"
         )
         raise ValueError("; ".join(f"settings.{problem}" for problem in problems)) from error
 
 
-class OtherEnvironment(Section):
+class UserEnvironmentSection(Section):
     """A user-defined environment, its settings and its initial configuration."""
 
     kind: str = Field(description="package.module:NAME of a subclass of UserEnvironment")
@@ -70,12 +70,12 @@ class OtherEnvironment(Section):
             space = environment.space
         except ValidationError as error:  # such as a share too large for the number of groups
             problems = "; ".join(format_validation_errors(error))
-            raise ValueError(f"settings: no space can be made of them: {problems}") from error
+            raise ValueError(f"settings: they define no valid space: {problems}") from error
         initial = read_configuration("initial", tree.get("initial"), space)
         return {"kind": tree["kind"], "settings": environment, "initial": initial}
 
 
-class OtherValidation(Section):
+class UserValidationSection(Section):
     """The fixed validation set of a user-defined environment."""
 
     configuration: KnobConfiguration = Field(
@@ -92,7 +92,7 @@ class OtherValidation(Section):
     top_k: Count = Field(0, description="sample from this many likeliest tokens; 0: from all")
 
     @classmethod
-    def read(cls, tree: Any, space: KnobSpace) -> "OtherValidation":
+    def read(cls, tree: Any, space: KnobSpace) -> "UserValidationSection":
         """Read the section for a space; raise a `ValueError` if it is invalid."""
         if isinstance(tree, cls):
             return tree
@@ -117,28 +117,29 @@ def read_configuration(where: str, tree: Any, space: KnobSpace) -> KnobConfigura
         raise ValueError(f"{where} is {shorten(tree)}; it must be a mapping with groups")
     if (share := tree.get("share", space.share)) != space.share:
         raise ValueError(f"{where}.share is {shorten(share)}; it must be {space.share}")
-    named = {str(group): knobs for group, knobs in groups.items()}
-    _require_names(f"{where}.groups", named, space.groups)
-    for group, knobs in named.items():
+    knobs_by_group = {str(group): knobs for group, knobs in groups.items()}
+    _require_names(f"{where}.groups", knobs_by_group, space.groups)
+    for group, knobs in knobs_by_group.items():
         _require_names(f"{where}.groups.{group}", knobs, space.knobs)
-    ordered = {g: {knob: named[g][knob] for knob in space.knobs} for g in space.groups}
+    ordered = {
+        group: {knob: knobs_by_group[group][knob] for knob in space.knobs} for group in space.groups
+    }
     try:
         return KnobConfiguration(share=space.share, groups=ordered)
     except ValidationError as error:
-        raise ValueError(
-            "; ".join(f"{where}.{one}" for one in format_validation_errors(error))
-        ) from error
+        problems = format_validation_errors(error)
+        raise ValueError("; ".join(f"{where}.{problem}" for problem in problems)) from error
 
 
 def _require_names(where: str, mapping: Any, names: tuple[str, ...]) -> None:
     if not isinstance(mapping, Mapping) or set(mapping) != set(names):
         got = ", ".join(map(str, mapping)) if isinstance(mapping, Mapping) else shorten(mapping)
-        raise ValueError(f"{where}: got {got or 'none'}, needed are {', '.join(names)}")
+        raise ValueError(f"{where} must be {', '.join(names)}, got {got or 'none'}")
 
 
 def _require_known_keys(tree: Any, section: type[Section]) -> None:
     allowed = ", ".join(section.model_fields)
     if not isinstance(tree, Mapping):
-        raise ValueError(f"got {shorten(tree)}; it must be a mapping of {allowed}")
+        raise ValueError(f"must be a mapping of {allowed}, got {shorten(tree)}")
     if unknown := [str(key) for key in tree if key not in section.model_fields]:
         raise ValueError(f"{', '.join(unknown)}: unknown key; the keys are {allowed}")

@@ -64,9 +64,9 @@ def read_template(value: str) -> str:
         try:
             value = decode_text(Path(value).read_bytes())
         except (OSError, ValueError) as error:
-            why = getattr(error, "strerror", None) or error
+            reason = getattr(error, "strerror", None) or error
             raise ValueError(
-                f"got {shorten(value)}, which can't be read ({why}); it must be one of {TEMPLATES}"
+                f"must be one of {TEMPLATES}, got {shorten(value)}, which can't be read ({reason})"
             ) from error
     try:
         return check_template(value)

@@ -37,10 +37,10 @@ class Grpo(Section):
     completions: Annotated[int, Field(ge=2)] = Field(8, description="completions per prompt")
     minibatches: Positive = Field(1, description="optimizer steps per batch")
     micro_batch_size: Positive = Field(
-        64, description="completions in memory at once, a multiple of completions"
+        64, description="completions in memory at once, a multiple of `completions`"
     )
     length_bucket: Positive = Field(
-        64, description="prompts and scored sequences are padded to multiples of it, tokens"
+        64, description="prompts and scored sequences are padded to multiples of this, tokens"
     )
     learning_rate: PositiveFloat = Field(1e-6, description="learning rate of AdamW")
     warmup_updates: Count = Field(0, description="steps until the full learning rate is reached")
@@ -104,7 +104,7 @@ REWARD_FUNCTIONS = "package.module:NAME of a function (text, board, score) -> fl
 
 def _read_function(name: str) -> str:
     if not is_code_name(name):
-        raise ValueError(f"got {shorten(name)}; it must be {REWARD_FUNCTIONS}")
+        raise ValueError(f"must be {REWARD_FUNCTIONS}, got {shorten(name)}")
     check_importable(name, REWARD_FUNCTIONS)
     return name
 
@@ -137,7 +137,7 @@ class Reward(Section):
     def _check_order(self) -> "Reward":
         if not self.optimal > self.valid > self.parsed >= 0:
             raise ValueError(
-                f"optimal {self.optimal}, valid {self.valid}, parsed {self.parsed}: "
-                "must satisfy optimal > valid > parsed >= 0"
+                "must satisfy optimal > valid > parsed >= 0, got "
+                f"optimal {self.optimal}, valid {self.valid}, parsed {self.parsed}"
             )
         return self

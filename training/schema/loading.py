@@ -40,8 +40,9 @@ def load_as(schema: type[Configuration], path: Path, overrides: Sequence[str]) -
     try:
         return schema.model_validate(tree)
     except ValidationError as error:
-        problems = format_validation_errors(error, partial(_allowed, schema))
-        raise UserError("\n".join(_add_source(one, path, overrides) for one in problems)) from error
+        problems = format_validation_errors(error, partial(_allowed_keys, schema))
+        lines = [_add_source(problem, path, overrides) for problem in problems]
+        raise UserError("\n".join(lines)) from error
 
 
 _COMMANDS_BY_SCHEMA = {
@@ -56,24 +57,24 @@ def require_kind(schema: str, path: Path, tree: Mapping[Any, Any]) -> None:
     expected = _COMMANDS_BY_SCHEMA.get(schema)
     if expected is None or expected[1] <= set(tree):
         return
-    for command, marks in _COMMANDS_BY_SCHEMA.values():
-        if marks <= set(tree):
+    for command, keys in _COMMANDS_BY_SCHEMA.values():
+        if keys <= set(tree):
             raise UserError(
-                f"{path}: has {' and '.join(sorted(marks))} as keys, so it is a file for "
-                f"`jaxlake {command}`, and `jaxlake {expected[0]}` was asked for"
+                f"{path}: has {' and '.join(sorted(keys))} as keys, so it is a file for "
+                f"`jaxlake {command}`, not for `jaxlake {expected[0]}`"
             )
 
 
 def _add_source(problem: str, path: Path, overrides: Sequence[str]) -> str:
     """Prefix a problem with the last override that it mentions, or else with the file."""
-    place, _, rest = problem.partition(": ")
-    places = (place, f"{place}.{rest.partition(': ')[0]}")  # such as environment: kind: got ...
+    field, _, message = problem.partition(": ")
+    fields = (field, f"{field}.{message.partition(': ')[0]}")  # environment: kind: must be ...
     for override in reversed(overrides):
         key = override.partition("=")[0]
-        within = any(one == key or one.startswith(f"{key}.") for one in places)
+        matches = any(name == key or name.startswith(f"{key}.") for name in fields)
         # Keys of one word, such as model, also occur as ordinary words.
-        if within or ("." in key and re.search(rf"(?<![\w.]){re.escape(key)}(?!\w)", problem)):
-            return f"--set {key}: {rest if place == key else problem}"
+        if matches or ("." in key and re.search(rf"(?<![\w.]){re.escape(key)}(?!\w)", problem)):
+            return f"--set {key}: {message if field == key else problem}"
     return f"{path}: {problem}"
 
 
@@ -82,13 +83,13 @@ def dump(config: Section) -> str:
     return yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, width=100)
 
 
-def _allowed(schema: type[Section], location: Location) -> str:
+def _allowed_keys(schema: type[Section], location: Location) -> str:
     """Return the keys that the schema allows at the location of an unknown key."""
     model: Any = schema
     for part in location[:-1]:
         field = getattr(model, "model_fields", {}).get(part)
         if field is None:
             return "the schema's own"
-        types = getattr(field.annotation, "__args__", (field.annotation,))
-        model = next((one for one in types if hasattr(one, "model_fields")), None)
+        kinds = getattr(field.annotation, "__args__", (field.annotation,))
+        model = next((kind for kind in kinds if hasattr(kind, "model_fields")), None)
     return ", ".join(model.model_fields) if model is not None else "none"

@@ -41,7 +41,7 @@ class Lora(Section):
     @classmethod
     def _check_distinct(cls, value: tuple[Projection, ...]) -> tuple[Projection, ...]:
         if len(set(value)) < len(value):
-            raise ValueError(f"got {list(value)}; each kernel must appear once")
+            raise ValueError(f"must list each kernel once, got {list(value)}")
         return value
 
     @property

@@ -21,7 +21,7 @@ from engineer.lake import Bounds, LakeConfiguration, SizeKnobs, lake_domain
 from jaxlake.board.limits import infeasibility
 from training.errors import UserError
 from training.schema.engineer_section import EngineerChoice
-from training.schema.environment_sections import LAKE, OtherEnvironment, OtherValidation
+from training.schema.environment_sections import LAKE, UserEnvironmentSection, UserValidationSection
 from training.schema.lake_sections import Environment, Prompt, Validation
 from training.schema.learning_sections import Grpo, Rehearsal, Reward, WarmStart
 from training.schema.model_sections import Model
@@ -95,10 +95,10 @@ class _RandomInitial(BaseModel):
 
 def _read_environment(tree: Any, _: object) -> Any:
     """Read the section as the lake's or as the one of the environment named by `kind`."""
-    if isinstance(tree, Environment | OtherEnvironment):
+    if isinstance(tree, Environment | UserEnvironmentSection):
         return tree
     other = isinstance(tree, Mapping) and tree.get("kind", LAKE) != LAKE
-    return (OtherEnvironment if other else Environment).model_validate(tree)
+    return (UserEnvironmentSection if other else Environment).model_validate(tree)
 
 
 class RunConfig(Section):
@@ -118,7 +118,7 @@ class RunConfig(Section):
         None, description="written by `jaxlake run --from`; null: start from `model`"
     )
     model: Model = Model()
-    environment: Annotated[Environment | OtherEnvironment, WrapValidator(_read_environment)]
+    environment: Annotated[Environment | UserEnvironmentSection, WrapValidator(_read_environment)]
     prompt: Prompt = Prompt()
     sampling: Sampling = Sampling()
     warm_start: WarmStart | None = Field(None, description="null: start from the model as it is")
@@ -126,26 +126,26 @@ class RunConfig(Section):
     grpo: Grpo = Grpo()
     rehearsal: Rehearsal | None = Field(None, description="null: GRPO only, no rehearsal")
     reward: Reward = Reward()
-    validation: Validation | OtherValidation
+    validation: Validation | UserValidationSection
     engineer: EngineerChoice = EngineerChoice()
     tracking: Tracking = Tracking()
 
     @property
     def lake(self) -> Environment:
         """The lake's section `environment`; raises `UserError` on another environment."""
-        if isinstance(self.environment, OtherEnvironment):
+        if isinstance(self.environment, UserEnvironmentSection):
             raise UserError(
-                f"environment.kind is {self.environment.kind}; it must be {LAKE} here: only its "
-                "boards can be shown, counted or made like that"
+                f"environment.kind must be {LAKE} for this operation, got {self.environment.kind}"
             )
         return self.environment
 
     @property
     def cells(self) -> Validation:
         """The cells of the lake's validation set; raises `UserError` on another environment."""
-        if isinstance(self.validation, OtherValidation):
+        if isinstance(self.validation, UserValidationSection):
             raise UserError(
-                "validation.configuration is set; only the lake's cells are supported here"
+                f"environment.kind must be {LAKE} for this operation: only its validation set "
+                "has cells"
             )
         return self.validation
 
@@ -177,19 +177,19 @@ class RunConfig(Section):
     def _draw_initial(cls, tree: Any) -> Any:
         """Replace `environment.initial: random` by a drawn configuration."""
         section = tree.get("environment") if isinstance(tree, dict) else None
-        if not isinstance(section, dict) or not isinstance(word := section.get("initial"), str):
+        if not isinstance(section, dict) or not isinstance(value := section.get("initial"), str):
             return tree
         if section.get("kind", LAKE) != LAKE:
             return tree
-        if word != RANDOM:
+        if value != RANDOM:
             raise ValueError(
-                f"environment.initial is {word!r}; it must be {RANDOM} or a mapping with sizes"
+                f"environment.initial must be {RANDOM} or a mapping with sizes, got {value!r}"
             )
         try:
             initial = _RandomInitial.model_validate(section | {"seed": tree.get("seed", 0)}).initial
         except ValidationError:  # reported when the whole tree is validated
-            easy = SizeKnobs(data_ratio=1.0, hole_ratio=0.0, wait_ratio=0.0)
-            initial = LakeConfiguration(sizes={3: easy})
+            knobs = SizeKnobs(data_ratio=1.0, hole_ratio=0.0, wait_ratio=0.0)
+            initial = LakeConfiguration(sizes={3: knobs})
         return tree | {"environment": section | {"initial": initial}}
 
     @model_validator(mode="before")
@@ -201,8 +201,8 @@ class RunConfig(Section):
         model, sampling = tree.get("model"), tree.get("sampling", {})
         if not isinstance(sampling, dict) or "gap_tolerance" in sampling:
             return tree
-        dtypes = [one.get("dtype") for one in (model, sampling) if isinstance(one, dict)]
-        if "bfloat16" not in dtypes:
+        sections = [section for section in (model, sampling) if isinstance(section, dict)]
+        if "bfloat16" not in [section.get("dtype") for section in sections]:
             return tree
         return tree | {"sampling": sampling | {"gap_tolerance": BFLOAT16_TOLERANCE}}
 
@@ -211,15 +211,15 @@ class RunConfig(Section):
     def _read_validation(cls, tree: Any, read: Any, info: ValidationInfo) -> Any:
         """Read the section as required by the environment, a field that is validated earlier."""
         environment = info.data.get("environment")
-        if isinstance(environment, OtherEnvironment):
-            return OtherValidation.read(tree, environment.settings.space)
+        if isinstance(environment, UserEnvironmentSection):
+            return UserValidationSection.read(tree, environment.settings.space)
         if environment is None and isinstance(tree, Mapping) and "configuration" in tree:
             return tree  # the error in the environment is already reported
         return tree if isinstance(tree, Validation) else Validation.model_validate(tree)
 
     @model_validator(mode="after")
     def _check_environment(self) -> "RunConfig":
-        if not isinstance(self.environment, OtherEnvironment):
+        if not isinstance(self.environment, UserEnvironmentSection):
             return self
         kind, environment = self.environment.kind, self.environment.settings
         space, initial = environment.space, self.environment.initial
@@ -227,22 +227,21 @@ class RunConfig(Section):
             raise ValueError(f"environment.initial.groups: {problem}")
         if self.warm_start is not None and not environment.demonstrates:
             raise ValueError(
-                f"warm_start is set; it must be null: {kind} has no demonstration(instance) to "
-                "imitate"
+                f"warm_start must be null: {kind} has no demonstration(instance) to imitate"
             )
         for key in _LAKE_ONLY:
             section, _, name = key.rpartition(".")
             settings = attrgetter(section)(self)
             if (value := getattr(settings, name)) != type(settings).model_fields[name].default:
                 raise ValueError(
-                    f"{key}: got {value!s:.100}, which only environment.kind {LAKE} has; leave it "
-                    f"out with {kind}"
+                    f"{key} must not be set with environment.kind {kind}, got {value!s:.100}: it "
+                    f"applies to {LAKE} only"
                 )
         return self
 
     @model_validator(mode="after")
     def _check_boards(self) -> "RunConfig":
-        if isinstance(self.environment, OtherEnvironment):
+        if isinstance(self.environment, UserEnvironmentSection):
             return self
         bounds, initial = self.environment.bounds, self.environment.initial
         if problem := bounds.violation(initial) or bounds.grid_violation(initial):
@@ -257,9 +256,9 @@ class RunConfig(Section):
 
     @model_validator(mode="after")
     def _check_warm_start(self) -> "RunConfig":
-        begins = (self.warm_start, self.model.pretrained, self.started_from)
-        if all(one is None for one in begins):
-            raise ValueError("warm_start: a model made from scratch needs one; null is not allowed")
+        starts = (self.warm_start, self.model.pretrained, self.started_from)
+        if all(start is None for start in starts):
+            raise ValueError("warm_start must not be null for a model made from scratch")
         return self
 
     @model_validator(mode="after")
@@ -268,25 +267,26 @@ class RunConfig(Section):
         batch = grpo.prompts_per_update * grpo.completions
         if batch % (grpo.minibatches * grpo.micro_batch_size):
             raise ValueError(
-                f"grpo.micro_batch_size: {batch} completions per update do not divide into "
-                f"{grpo.minibatches} minibatches of micro-batches of {grpo.micro_batch_size}"
+                "grpo.minibatches * grpo.micro_batch_size must divide the "
+                f"{batch} completions of an update, got "
+                f"{grpo.minibatches} * {grpo.micro_batch_size}"
             )
         if grpo.micro_batch_size % (grpo.completions * fsdp):
             raise ValueError(
-                f"grpo.micro_batch_size is {grpo.micro_batch_size}; it must be a multiple of "
-                f"grpo.completions * model.mesh.fsdp = {grpo.completions} * {fsdp}: a group is "
-                "never split, and each device along fsdp has as many groups as any other"
+                "grpo.micro_batch_size must be a multiple of grpo.completions * model.mesh.fsdp = "
+                f"{grpo.completions} * {fsdp}, got {grpo.micro_batch_size}: each device along fsdp "
+                "processes the same number of whole groups"
             )
         for key, rows in self._supervised_batch_sizes().items():
             if rows % fsdp:
                 raise ValueError(
-                    f"{key} is {rows}; it must be a multiple of model.mesh.fsdp = {fsdp}, whose "
-                    "devices share the rows"
+                    f"{key} must be a multiple of model.mesh.fsdp = {fsdp}, got {rows}: the "
+                    "devices share the rows evenly"
                 )
         if self.stages.instances < self.grpo.prompts_per_update:
             raise ValueError(
-                f"stages.instances is {self.stages.instances}; it must be at least "
-                f"grpo.prompts_per_update = {self.grpo.prompts_per_update}"
+                f"stages.instances must be at least grpo.prompts_per_update = "
+                f"{self.grpo.prompts_per_update}, got {self.stages.instances}"
             )
         return self
 
@@ -307,20 +307,20 @@ class RunConfig(Section):
         buffer, limit = self.reward.overlong_buffer, self.prompt.max_tokens
         if buffer >= limit:
             raise ValueError(
-                f"reward.overlong_buffer is {buffer}; it must be less than prompt.max_tokens = "
-                f"{limit}: else every answer is penalised"
+                f"reward.overlong_buffer must be less than prompt.max_tokens = {limit}, got "
+                f"{buffer}: otherwise every answer is penalised"
             )
         minimum = 2 * self.grpo.prompts_per_update
         if self.grpo.resamples and self.stages.instances < minimum:
             raise ValueError(
-                f"grpo.resamples is {self.grpo.resamples}; it must be 0 where stages.instances = "
-                f"{self.stages.instances} is less than two updates' {minimum} instances: none "
-                "are left to replace others"
+                f"grpo.resamples must be 0 if stages.instances = {self.stages.instances} is less "
+                f"than 2 * grpo.prompts_per_update = {minimum}, got {self.grpo.resamples}: no "
+                "instances remain as replacements"
             )
         if self.grpo.prefetch and self.grpo.resamples:
             raise ValueError(
-                f"grpo.prefetch is 1; it must be 0 with grpo.resamples = {self.grpo.resamples}: "
-                "these boards are answered by other weights than the rollout"
+                f"grpo.prefetch must be 0 with grpo.resamples = {self.grpo.resamples}: the "
+                "prefetched rollout and its replacements would come from different weights"
             )
         return self
 
@@ -328,9 +328,9 @@ class RunConfig(Section):
     def _check_prompt_length(self) -> "RunConfig":
         if self.prompt.max_tokens >= self.sampling.max_model_len:
             raise ValueError(
-                f"prompt.max_tokens is {self.prompt.max_tokens}; it must be less than "
-                f"sampling.max_model_len = {self.sampling.max_model_len}, which has to hold the "
-                "prompt as well"
+                f"prompt.max_tokens must be less than sampling.max_model_len = "
+                f"{self.sampling.max_model_len}, which includes the prompt, got "
+                f"{self.prompt.max_tokens}"
             )
         if self.engineer.base_kind not in (*_SERVED_ENGINEERS, "checkpoint"):
             return self  # the engineer does not use vLLM
@@ -339,15 +339,16 @@ class RunConfig(Section):
         if room < 1:
             key = "engineer.reasoning_tokens" if reasoning else "engineer.max_tokens"
             raise ValueError(
-                f"{key} is {reasoning or self.engineer.max_tokens}; it must be less than "
-                f"sampling.max_model_len = {self.sampling.max_model_len}, which has to hold the "
-                "prompt as well"
+                f"{key} must be less than sampling.max_model_len = {self.sampling.max_model_len}, "
+                f"which includes the prompt, got {reasoning or self.engineer.max_tokens}"
             )
         context = self.engineer.max_context_tokens
         if context is not None and context > room:
-            less = "engineer.max_tokens" + (" and engineer.reasoning_tokens" if reasoning else "")
+            subtracted = "engineer.max_tokens" + (
+                " - engineer.reasoning_tokens" if reasoning else ""
+            )
             raise ValueError(
-                f"engineer.max_context_tokens is {context}; it must be at most {room}: "
-                f"sampling.max_model_len less {less}"
+                f"engineer.max_context_tokens must be at most sampling.max_model_len - {subtracted}"
+                f" = {room}, got {context}"
             )
         return self

@@ -102,26 +102,26 @@ class Sampling(Section):
         workers = self.accelerators
         if self.data_parallel_size > 1 and self.server.address is not None:
             raise ValueError(
-                f"data_parallel_size is {self.data_parallel_size} with server.address; it must be"
-                " 1: start that server with --data-parallel-size"
+                f"data_parallel_size must be 1 with server.address, got {self.data_parallel_size}: "
+                "start that server with --data-parallel-size"
             )
         if self.data_parallel_size > 1 and self.engine != "server":
             raise ValueError(
-                f"data_parallel_size is {self.data_parallel_size} with engine {self.engine};"
-                " it must be 1 unless engine is server: only vLLM's server supports replicas"
+                f"data_parallel_size must be 1 with engine {self.engine}, got "
+                f"{self.data_parallel_size}: only engine server supports replicas"
             )
         if self.devices is not None and (
             len(self.devices) != workers or len(set(self.devices)) != workers
         ):
             raise ValueError(
-                f"devices is {list(self.devices)}; it must list as many different devices as "
-                f"tensor_parallel_size * data_parallel_size = {workers}"
+                f"devices must list tensor_parallel_size * data_parallel_size = {workers} "
+                f"different devices, got {list(self.devices)}"
             )
         if self.engine == "jax" and self.devices is not None:
             raise ValueError(
-                f"devices is {list(self.devices)} with engine jax; it must be null: it uses the "
-                "trainer's device"
+                f"devices must be null with engine jax, got {list(self.devices)}: the engine uses "
+                "the trainer's device"
             )
         if self.engine != "server" and self.server != Server():
-            raise ValueError(f"server is set with engine {self.engine}; it needs engine server")
+            raise ValueError(f"server must not be set with engine {self.engine}")
         return self

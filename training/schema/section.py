@@ -31,7 +31,7 @@ class Section(BaseModel):
             for name in _number_keys(cls) & {key for key in tree if isinstance(key, str)}:
                 for value in _leaves(tree[name]):
                     if isinstance(value, bool) or (isinstance(value, str) and not value.isascii()):
-                        raise ValueError(f"{name} is {shorten(value)}; it must be a number")
+                        raise ValueError(f"{name} must be a number, got {shorten(value)}")
         return tree
 
 
@@ -52,13 +52,13 @@ def _kinds(annotation: Any) -> Iterator[Any]:
         inner = inner[:1]
     if not inner:
         yield annotation
-    for one in inner:
-        yield from _kinds(one)
+    for argument in inner:
+        yield from _kinds(argument)
 
 
 def _leaves(value: Any) -> Iterator[Any]:
     if isinstance(value, list | tuple):
-        for one in value:
-            yield from _leaves(one)
+        for item in value:
+            yield from _leaves(item)
     else:
         yield value

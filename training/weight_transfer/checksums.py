@@ -1,4 +1,4 @@
-"""Exact checksums of weights, which prove that an engine holds the trainer's weights.
+"""Exact checksums of weights, which show that an engine holds the trainer's weights.
 
 vLLM's workers compare them as tensors arrive (`receiver.py`).
 """
@@ -13,6 +13,7 @@ import numpy as np
 
 from training.errors import UserError
 
+# By item size: the integer type of the bits, and the mask of the exponent.
 _BITS = {4: (jnp.uint32, 0x7F800000), 2: (jnp.uint16, 0x7F80)}
 
 
@@ -32,8 +33,8 @@ def weight_checksum(values: jax.Array) -> jax.Array:
     Returns:
         uint32 ().
     """
-    word, exponent = _BITS[values.dtype.itemsize]
-    bits = jax.lax.bitcast_convert_type(values, word).astype(jnp.uint32)
+    dtype, exponent = _BITS[values.dtype.itemsize]
+    bits = jax.lax.bitcast_convert_type(values, dtype).astype(jnp.uint32)
     bits = jnp.where(bits & np.uint32(exponent) == 0, np.uint32(0), bits)
     bits = bits * np.uint32(0x9E3779B1)
     bits = bits ^ (bits >> 15)
@@ -56,5 +57,5 @@ def add_checksums(
 
 def compute_version(sums: Mapping[str, Any]) -> str:
     """Return a version of eight hexadecimal digits for weights with these checksums."""
-    plain = "\n".join(f"{name} {int(sums[name])}" for name in sorted(sums))
-    return hashlib.sha256(plain.encode()).hexdigest()[:8]
+    text = "\n".join(f"{name} {int(sums[name])}" for name in sorted(sums))
+    return hashlib.sha256(text.encode()).hexdigest()[:8]

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from safetensors import safe_open
 
-_WORD = 0xFFFFFFFF
+_UINT32_MASK = 0xFFFFFFFF
 # By dtype: the integer type of its bits, and the mask of the exponent.
 _BITS = {torch.float32: (torch.int32, 0x7F800000), torch.bfloat16: (torch.int16, 0x7F80)}
 
@@ -39,34 +39,34 @@ class WeightReceiver:
 
         def hashed_tensors() -> Iterator[tuple[str, torch.Tensor]]:
             for name, tensor in tensors:
-                local = tensor.to(self.device)
-                sums[name] = bit_checksum(local)
-                yield name, local
+                moved = tensor.to(self.device)
+                sums[name] = bit_checksum(moved)
+                yield name, moved
 
         self.reload_weights(weights_iterator=hashed_tensors())
-        wrong = [name for name in expected if sums.get(name) != int(expected[name])]
-        wrong += [name for name in sums if name not in expected]
-        if wrong:
-            rest = f" and {len(wrong) - 5} more" if len(wrong) > 5 else ""
+        different = [name for name in expected if sums.get(name) != int(expected[name])]
+        different += [name for name in sums if name not in expected]
+        if different:
+            more = f" and {len(different) - 5} more" if len(different) > 5 else ""
             raise ValueError(
-                f"{len(wrong)} of {len(expected)} weight tensors did not arrive as the trainer "
-                f"sent them, by their checksums: {', '.join(wrong[:5])}{rest}"
+                f"the checksums of {len(different)} of {len(expected)} weight tensors differ from "
+                f"the trainer's: {', '.join(different[:5])}{more}"
             )
 
 
 def _read_tensors(folder: Path) -> Iterator[tuple[str, torch.Tensor]]:
     for file in sorted(folder.glob("*.safetensors")):
-        with safe_open(file, framework="pt") as opened:
-            for name in opened.keys():  # noqa: SIM118
-                yield name, opened.get_tensor(name)
+        with safe_open(file, framework="pt") as handle:
+            for name in handle.keys():  # noqa: SIM118
+                yield name, handle.get_tensor(name)
 
 
 def bit_checksum(values: torch.Tensor) -> int:
     """Return the sum of the mixed bit patterns of numbers, modulo 2**32.
 
-    Each pattern is mixed by two multiplications and shifts before it is added. Otherwise, one
-    number an ulp up and another one down would cancel. Zeros and subnormal numbers count as 0,
-    because hardware may flush subnormals to zero.
+    Each pattern is mixed by two multiplications and shifts before it is added. Otherwise, a change
+    of one number by +1 ulp and of another by -1 ulp would cancel. Zeros and subnormal numbers count
+    as 0, because hardware may flush subnormals to zero.
     `training.weight_transfer.checksums.weight_checksum` computes the same sum with JAX.
 
     Args:
@@ -76,18 +76,18 @@ def bit_checksum(values: torch.Tensor) -> int:
         TypeError: The dtype is neither of these.
     """
     if values.dtype not in _BITS:
-        raise TypeError(f"dtype is {values.dtype}; it must be one of {', '.join(map(str, _BITS))}")
+        raise TypeError(f"dtype must be one of {', '.join(map(str, _BITS))}, got {values.dtype}")
     on_host = values.device.type == "cpu"
-    word, exponent = _BITS[values.dtype]
-    chunks = values.reshape(-1).view(word).split(1 << (16 if on_host else 22))
+    dtype, exponent = _BITS[values.dtype]
+    chunks = values.reshape(-1).view(dtype).split(1 << (16 if on_host else 22))
     mixed_sum = mixed_sum_on_host if on_host else mixed_sum_on_device
-    return sum(mixed_sum(chunk, exponent) for chunk in chunks) & _WORD
+    return sum(mixed_sum(chunk, exponent) for chunk in chunks) & _UINT32_MASK
 
 
 def mixed_sum_on_host(chunk: torch.Tensor, exponent: int) -> int:
     """Sum the mixed bits of int16 or int32 with NumPy, which starts no threads."""
-    numbers = chunk.numpy()
-    bits = numbers.view(f"u{numbers.itemsize}").astype(np.uint32)
+    array = chunk.numpy()
+    bits = array.view(f"u{array.itemsize}").astype(np.uint32)
     bits[bits & np.uint32(exponent) == 0] = 0
     bits *= np.uint32(0x9E3779B1)
     bits ^= bits >> np.uint32(15)
@@ -100,7 +100,7 @@ def mixed_sum_on_device(chunk: torch.Tensor, exponent: int) -> int:
     """Sum the mixed bits of int16 or int32 on their device, in int64 since torch lacks uint32."""
     bits = chunk.long() & ((1 << 8 * chunk.element_size()) - 1)
     bits = torch.where(bits & exponent == 0, 0, bits)
-    bits = (bits * 0x9E3779B1) & _WORD
+    bits = (bits * 0x9E3779B1) & _UINT32_MASK
     bits = bits ^ (bits >> 15)
-    bits = (bits * 0x85EBCA77) & _WORD
+    bits = (bits * 0x85EBCA77) & _UINT32_MASK
     return int((bits ^ (bits >> 13)).sum())

@@ -33,7 +33,8 @@ def send_in_memory(engine: Any, tensors: Tensors, dtype: Any) -> str:
     """
     sums: dict[str, jax.Array] = {}
     # Copies prevent the engine from holding views of memory that the next update overwrites.
-    copies = ((name, _copy_for_torch(one)) for name, one in add_checksums(tensors, dtype, sums))
+    converted = add_checksums(tensors, dtype, sums)
+    copies = ((name, _copy_for_torch(array)) for name, array in converted)
     engine.collective_rpc("receive_weights", kwargs={"weights": copies, "expected": sums})
     return compute_version(sums)
 
@@ -55,9 +56,9 @@ def send_through_folder(engine: Any, tensors: Tensors, dtype: Any, folder: Path)
         files = Path(tempfile.mkdtemp(prefix="jaxlake-weights-", dir=folder.absolute()))
         files.chmod(0o755)  # the workers may belong to another user
         converted = add_checksums(tensors, dtype, sums)
-        for number, bucket in enumerate(split_into_buckets(converted, _FILE_BYTES)):
+        for index, bucket in enumerate(split_into_buckets(converted, _FILE_BYTES)):
             arrays = {name: np.ascontiguousarray(array) for name, array in bucket}
-            save_file(arrays, files / f"{number:05d}.safetensors")
+            save_file(arrays, files / f"{index:05d}.safetensors")
         expected = {name: int(total) for name, total in sums.items()}
         arguments = {"weights": str(files), "expected": expected}
         engine.collective_rpc("receive_weights", kwargs=arguments)
@@ -70,7 +71,7 @@ def send_through_folder(engine: Any, tensors: Tensors, dtype: Any, folder: Path)
 
 
 def transfer_folder(model: Path) -> Path:
-    """Return a folder for weights of the model's size: in shared memory if there is room."""
+    """Return a folder for weights of the model's size: in shared memory if they fit there."""
     size = sum(file.stat().st_size for file in model.glob("*.safetensors"))
     writable = os.access(_SHARED_MEMORY, os.W_OK)
     fits = writable and shutil.disk_usage(_SHARED_MEMORY).free > size
@@ -80,7 +81,7 @@ def transfer_folder(model: Path) -> Path:
 def split_into_buckets(
     tensors: Iterable[tuple[str, jax.Array]], limit: int
 ) -> Iterator[list[tuple[str, jax.Array]]]:
-    """Yield lists of tensors with at most `limit` bytes each; a larger tensor is alone."""
+    """Yield lists of tensors with at most `limit` bytes each, or a single larger tensor."""
     bucket: list[tuple[str, jax.Array]] = []
     for name, array in tensors:
         if bucket and sum(tensor.nbytes for _, tensor in bucket) + array.nbytes > limit:
@@ -101,8 +102,8 @@ def _copy_for_torch(array: jax.Array) -> Any:
         if array.dtype == jnp.bfloat16:  # torch doesn't support NumPy's bfloat16
             return from_numpy(values.view(np.int16)).view(bfloat16)
         return from_numpy(values)
-    whole = jax.device_put(array, device).block_until_ready()
-    copied = from_dlpack(whole).clone()
-    if copied.device.type != "cpu":  # keep `whole` alive until the copy is complete
-        accelerator.synchronize(copied.device)
-    return copied
+    gathered = jax.device_put(array, device).block_until_ready()
+    copy = from_dlpack(gathered).clone()
+    if copy.device.type != "cpu":  # keep `gathered` alive until the copy is complete
+        accelerator.synchronize(copy.device)
+    return copy

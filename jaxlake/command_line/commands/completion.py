@@ -1,17 +1,17 @@
-"""`jaxlake completion`: a script that lets a shell complete commands and options."""
+"""`jaxlake completion`: print a script for shell completion of commands and options."""
 
 import argparse
 
 from jaxlake.command_line.arguments import describe
 
 _HELP = """\
-Print a script that lets the Tab key complete commands, actions and options:
+Print a completion script for your shell. With it, Tab completes commands, actions and options:
 
   bash   jaxlake completion bash > ~/.local/share/bash-completion/completions/jaxlake
   zsh    jaxlake completion zsh > "${fpath[1]}/_jaxlake"
   fish   jaxlake completion fish > ~/.config/fish/completions/jaxlake.fish
 
-It needs shtab: pip install 'jaxlake[completion]'.
+The command needs shtab: pip install 'jaxlake[completion]'.
 
 exit status: 0 printed, 2 shtab is missing
 """
@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the script."""
+    """Print the completion script."""
     import shtab
 
     from jaxlake.command_line.entry import make_parser

@@ -170,7 +170,7 @@ def test_audit_rejects_changed_weights(run: Path):
     require_sealed_weights(directory, 1)
     flip("1/policy/model.safetensors")(run)
     require_sealed_weights(directory, 0)
-    with pytest.raises(UserError, match=r"1/policy/model.safetensors: is not the file that stage"):
+    with pytest.raises(UserError, match=r"1/policy/model.safetensors: differs from its digest"):
         require_sealed_weights(directory, 1)
     require_sealed_weights(directory, 99)  # which has no digests yet
 

@@ -67,11 +67,11 @@ def test_designbench_without_controls_asks_once(cli, tmp_path):
     [
         (["--groups", "3"], "--groups must be one of 2, 4, 8, got 3"),
         (["--learners", "1"], "--learners: must be at least 2, got 1"),
-        (["--engineer", "rul"], "--engineer is 'rul'; it must be one of fixed"),
-        (["--engineer", "shuffled:rule"], "controls are played beside every engineer"),
+        (["--engineer", "rul"], "--engineer must be one of fixed"),
+        (["--engineer", "shuffled:rule"], "must not be a control, got 'shuffled:rule'"),
         (["--engineer", "nothing:Here"], "the module of nothing:Here can't be imported"),
         (["--engineer", "nowhere/model"], "nowhere/model"),
-        (["--engineer", "m", "--endpoint", "ftp://x"], "base_url is not an http or https URL"),
+        (["--engineer", "m", "--endpoint", "ftp://x"], "base_url must be an http or https URL"),
     ],
 )
 def test_designbench_rejects_invalid_arguments(cli, words, message):

@@ -24,14 +24,12 @@ def test_default_stage_is_the_last_validated_one(run_dir):
 
 @pytest.mark.parametrize("stage", [3, 0, -1])
 def test_unknown_stage_error_lists_stages(stage, run_dir):
-    said = f"--stage is {stage}; it must be a stage with a validation, from 1 on: 1, 2$"
+    said = rf"--stage must be a validated stage .1, 2., got {stage}$"
     with pytest.raises(UserError, match=said):
         require_stage(run_dir, stage)
 
 
 def test_run_without_validation_has_no_last_stage(tmp_path):
     (tmp_path / "config.yaml").touch()
-    with pytest.raises(
-        UserError, match=r"--stage is none; it must be a stage with .* on: none yet"
-    ):
+    with pytest.raises(UserError, match=r"--stage must be a validated stage .none yet., got none"):
         require_stage(tmp_path, None)

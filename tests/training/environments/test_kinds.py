@@ -22,30 +22,36 @@ HERE = "tests.training.environments.parity"
         ("environment.kind=3", ["environment: kind is 3", "package.module:NAME"]),
         ("environment.kind=no.such.place:Thing", ["no.such.place", "ModuleNotFoundError"]),
         (f"environment.kind={HERE}:Missing", ["has no attribute Missing"]),
-        (f"environment.kind={HERE}:NOT_A_CLASS", ["not a subclass of UserEnvironment"]),
-        (f"environment.kind={HERE}:Unfinished", ["lacks domain, draw, group, prompt, score"]),
+        (f"environment.kind={HERE}:NOT_A_CLASS", ["must be a subclass of UserEnvironment"]),
+        (
+            f"environment.kind={HERE}:Unfinished",
+            ["must implement domain, draw, group, prompt, score"],
+        ),
         ("environment.settings.colour=blue", ["settings.colour: unknown key", "min_share"]),
         ("environment.settings.min_share=much", ["settings.min_share: got 'much'"]),
-        ("environment.settings.min_share=0.6", ["settings: no space can be made", "at most 0.5"]),
+        ("environment.settings.min_share=0.6", ["settings: they define", "at most 0.5"]),
         ("environment.bounds=3", ["environment: bounds: unknown key", "settings"]),
         ("environment.initial.share=odd_ratio", ["share is 'odd_ratio'", "data_ratio"]),
         ("environment.initial=random", ["initial is 'random'", "mapping with groups"]),
-        ("environment.initial.groups.10.data_ratio=0", ["got 8, 9, 10, needed are 8, 9"]),
-        ("environment.initial.groups.8.size=0", ["needed are data_ratio, odd_ratio"]),
+        ("environment.initial.groups.10.data_ratio=0", ["must be 8, 9, got 8, 9, 10"]),
+        ("environment.initial.groups.8.size=0", ["must be data_ratio, odd_ratio"]),
         ("environment.initial.groups.8.data_ratio=0.5", ["must sum to 1, got a sum of 0.9"]),
         ("environment.initial.groups.8.odd_ratio=2", ["initial.groups.8.odd_ratio: got 2"]),
         ("environment.initial.groups.8.odd_ratio=0.55", ["must be a multiple of 0.1"]),
         ("validation.sizes=[3]", ["validation: sizes: unknown key", "configuration"]),
         ("validation.instances=0", ["validation.instances: got 0"]),
-        ("engineer.picking={method: sfl}; engineer.kind=fixed", ["engineer.picking: got"]),
-        ("engineer.atlas={after_last: true}", ["engineer.atlas.after_last: got True"]),
-        ("engineer.learning={updates: 2}; engineer.kind=checkpoint", ["engineer.learning: got"]),
-        ("prompt.style=full", ["prompt.style: got full", "only environment.kind lake"]),
-        ("prompt.template='{board}'", ["prompt.template: got {board}, which only"]),
-        ("reward.function=tests.training.hooks:bonus", ["reward.function: got", "which only"]),
-        ("reward.valid=0.5", ["reward.valid: got 0.5", "only environment.kind lake"]),
-        (f"environment.kind={HERE}:Silent", ["warm_start is set; it must be null"]),
-        ("warm_start=null", ["warm_start: a model made from scratch needs one"]),
+        (
+            "engineer.picking={method: sfl}; engineer.kind=fixed",
+            ["engineer.picking must not be set"],
+        ),
+        ("engineer.atlas={after_last: true}", ["engineer.atlas.after_last must not be set"]),
+        ("engineer.learning={updates: 2}; engineer.kind=checkpoint", ["learning must not be set"]),
+        ("prompt.style=full", ["prompt.style must not be set", "lake only"]),
+        ("prompt.template='{board}'", ["prompt.template must not be set"]),
+        ("reward.function=tests.training.hooks:bonus", ["reward.function must not be set"]),
+        ("reward.valid=0.5", ["reward.valid must not be set", "lake only"]),
+        (f"environment.kind={HERE}:Silent", ["warm_start must be null"]),
+        ("warm_start=null", ["warm_start must not be null for a model made from scratch"]),
     ],
 )
 def test_invalid_environment_option_is_named(override: str, words: list[str]):
@@ -69,7 +75,7 @@ def test_lake_commands_reject_other_environments(tmp_path: Path):
     study.write_text(
         f"name: s\nbase: {PARITY}\nengineers: [{{name: a}}]\nseeds: [0]\nbaseline: a\n"
     )
-    with pytest.raises(UserError, match="it must be lake here"):
+    with pytest.raises(UserError, match="must be lake for this"):
         load_study(study)
 
 

@@ -54,9 +54,9 @@ def test_answers_are_counted_by_group_and_slice(environment: UserEnvironmentAdap
 @pytest.mark.parametrize(
     ("name", "problem"),
     [
-        ("Short", "draw made 39 of 40 instances"),
-        ("Unnamed", "failure is 'typo'; it must be one of the domain's: unreadable, wrong"),
-        ("Infinite", "its reward is not finite"),
+        ("Short", "draw returned 39 of 40 instances"),
+        ("Unnamed", "failure must be one of unreadable, wrong, got 'typo'"),
+        ("Infinite", "reward must be finite"),
         ("Sliced", r"parity:Sliced: .*slices\.ones: got 3"),
     ],
 )
@@ -78,8 +78,8 @@ def test_invalid_environment_output_is_named(name: str, problem: str):
     ("found", "problem"),
     [
         ({"twos": 1.0}, "statistics: 'twos' is not one of the domain's: ones"),
-        ({"ones": "many"}, "statistics: ones: got 'many'; it must be a finite number"),
-        ({"ones": float("nan")}, "statistics: ones: got nan; it must be a finite number"),
+        ({"ones": "many"}, "statistics: ones must be a finite number, got 'many'"),
+        ({"ones": float("nan")}, "statistics: ones must be a finite number, got nan"),
         ({"ones": np.float32(4.5)}, None),
     ],
 )

@@ -31,7 +31,7 @@ def test_mixed_batches_respect_shares_over_time(share):
     designs = total = 0
     for _ in range(1500):
         batch = made.draw(rng, 16, share)
-        designs += int(batch.designs.sum())
+        designs += int(batch.is_design.sum())
         total += 16
         for first in np.asarray(batch.sequences.input_ids)[:, 0].tolist():
             counts[first] = counts.get(first, 0) + 1
@@ -59,7 +59,7 @@ def test_batch_has_one_length_and_a_loss_mask():
             ids,
             np.asarray(batch.sequences.mask),
             np.asarray(batch.sequences.targets),
-            batch.designs,
+            batch.is_design,
             strict=True,
         ):
             prompt, answer = by_first[row[0]]

@@ -78,7 +78,7 @@ def rolled(seed: int) -> Rolled:
         prompts=[rng.integers(0, 40, n).tolist() for n in (1, *rng.integers(2, 12, PROMPTS - 1))],
         completions=[rng.integers(0, 40, n).tolist() for n in lengths],
         logprobs=[rng.normal(-3, 1, n).astype(np.float32) for n in lengths],
-        learned=learned,
+        mask=learned,
         advantages=rng.normal(size=learned.shape).astype(np.float32),
     )
 
@@ -164,10 +164,10 @@ def test_packing_is_first_fit_decreasing() -> None:
 
 def test_packing_rejects_unpackable_batches() -> None:
     data = rolled(0)
-    with pytest.raises(ValueError, match="a completion has 12 tokens; it must have at most 11"):
+    with pytest.raises(ValueError, match="completions must have at most 11 tokens, got 12"):
         data.packed(width=11)
     data.prompts[3] = []
-    with pytest.raises(ValueError, match="a prompt has 0 tokens; it must have at least 1"):
+    with pytest.raises(ValueError, match="prompts must not be empty"):
         data.packed()
 
 

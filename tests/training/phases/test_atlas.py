@@ -163,7 +163,7 @@ def test_atlas_is_measured_once_for_its_settings(run, config):
     with pytest.raises(UserError, match=r"stages/1/atlas.json: its cells differ from"):
         read_atlas(directory, other, 1)
     shutil.copytree(directory.stage(1).path, directory.stage(2).path)
-    with pytest.raises(UserError, match="stage: got 1, it stands for stage 2"):
+    with pytest.raises(UserError, match="stage must be 2, got 1"):
         read_atlas(directory, config, 2)
     with pytest.raises(UserError, match=r"atlases/3.json: is missing"):
         read_atlas(directory, config, 3)

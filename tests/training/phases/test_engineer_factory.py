@@ -36,10 +36,10 @@ def test_make_engineer_builds_user_classes(kind: str, name: str):
 @pytest.mark.parametrize(
     ("name", "problem"),
     [
-        ("Nameless", "made a Nameless, an engineer with a name and a method"),
-        ("not_an_engineer", "made a SimpleNamespace, an engineer with a name and a method"),
-        ("Broken", "can't be made .KeyError: 'no such file'"),
-        ("words_of", "can't be made .TypeError: .*argument"),
+        ("Nameless", "must return an engineer with a name"),
+        ("not_an_engineer", "must return an engineer with a name"),
+        ("Broken", "raised KeyError: 'no such file'"),
+        ("words_of", "raised TypeError: .*argument"),
     ],
 )
 def test_check_engineer_rejects_invalid_classes(name: str, problem: str):

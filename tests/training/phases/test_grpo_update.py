@@ -358,6 +358,6 @@ def test_nonfinite_update_is_rejected_before_the_sync(boards: InstanceSet, opene
     sampler, norm = ToldSampler(run.policy, boards), state.params["norm"]
     broken = state.params | {"norm": jax.tree.map(lambda leaf: leaf * jnp.nan, norm)}
     state = replace(state, params=broken)
-    with pytest.raises(UserError, match=r"can't be used: .*loss nan.*learning_rate"):
+    with pytest.raises(UserError, match=r"must be finite, got .*loss nan.*learning_rate"):
         update(run, state, sampler)
     assert sampler.weights == {}

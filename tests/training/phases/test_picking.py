@@ -67,7 +67,7 @@ def test_sfl_picks_half_solved_boards(validation, tmp_path: Path):
     assert compute_picking_cost(stage).probe_rollouts == 4 * len(pool)
 
     stage.picks.write(PicksRecord(stage=1, answers=4, valid=(1, 2)))
-    with pytest.raises(UserError, match="valid: got 2 boards, not"):
+    with pytest.raises(UserError, match=r"valid must have .* boards, got 2"):
         get_stage_instances(config, directory, 1, initial, validation)
 
 

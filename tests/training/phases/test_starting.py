@@ -126,7 +126,7 @@ def test_from_rejects_another_or_changed_run(source: Path, tmp_path: Path) -> No
     with pytest.raises(UserError, match=r"--from: got .*first, but the run in .*/run started from"):
         start(source, target)
     assert RunDirectory(target).config().started_from.stage == 1
-    with pytest.raises(UserError, match=r"first started from no other run; choose another"):
+    with pytest.raises(UserError, match=r"first started without --from; choose another"):
         start(other, source)
 
 
@@ -141,10 +141,10 @@ def test_from_rejects_designs_beyond_the_bounds(source: Path, tmp_path: Path) ->
 
 
 def test_from_rejects_runs_without_a_complete_stage(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="nowhere: is not a run's directory, it does not exist"):
+    with pytest.raises(UserError, match="nowhere: is not a run's directory: it does not exist"):
         start(tmp_path / "nowhere", tmp_path / "run")
     (tmp_path / "config.yaml").write_text(TINY.read_text())
-    with pytest.raises(UserError, match="has no complete stage that a run could start from"):
+    with pytest.raises(UserError, match="has no complete stage to start from"):
         start(tmp_path, tmp_path / "run")
 
 

@@ -30,7 +30,9 @@ def test_warm_start_does_not_save_nonfinite_steps(tmp_path: Path) -> None:
     policy, params = load_policy(tmp_path / "initial", config)
     with closing(Checkpoints(tmp_path / "checkpoints")) as checkpoints:
         run = ActiveRun(config, RunDirectory(tmp_path), checkpoints, policy, None)  # type: ignore[arg-type]
-        with pytest.raises(UserError, match=r"^step 4 of the warm start can't be used: .*nan"):
+        with pytest.raises(
+            UserError, match=r"^metrics of step 4 of the warm start must be finite, got .*nan"
+        ):
             warm_start(run, params)
         assert checkpoints.progress() is None
 

@@ -58,7 +58,7 @@ def test_check_engine_scores_no_more_tokens_than_fit_the_engine(max_num_seqs, mo
 
 
 def test_check_engine_rejects_a_deviating_engine():
-    with pytest.raises(SyncError, match=r"the limit is sampling\.gap_tolerance = 0\.001"):
+    with pytest.raises(SyncError, match=r"sampling\.gap_tolerance = 0\.001"):
         start(Both(off=0.002))
 
 

@@ -256,13 +256,19 @@ def test_llama_config_uses_family_defaults():
     [
         (
             {"model_type": "gemma"},
-            "model_type is 'gemma'; it must be one of 'qwen3', 'qwen2', 'llama'",
+            "model_type must be one of 'qwen3', 'qwen2', 'llama'",
         ),
-        ({"attention_bias": True}, "attention_bias is True"),
-        ({"hidden_size": 577}, "hidden_size is 577; without head_dim it must be a multiple of"),
-        ({"model_type": "qwen2", "head_dim": 32}, "head_dim is 32; in a qwen2 model"),
-        ({"model_type": "mistral"}, "sliding_window is None; supported is only null, written out"),
-        ({"model_type": "mistral", "sliding_window": 4096}, "sliding_window is 4096"),
+        ({"attention_bias": True}, "attention_bias must be False, got True"),
+        (
+            {"hidden_size": 577},
+            "num_attention_heads = 9 if head_dim is missing, got 577",
+        ),
+        ({"model_type": "qwen2", "head_dim": 32}, "in a qwen2 model, got 32"),
+        ({"model_type": "mistral"}, "sliding_window must be an explicit null, got"),
+        (
+            {"model_type": "mistral", "sliding_window": 4096},
+            "sliding_window must be an explicit null, got 4096",
+        ),
         (
             {
                 "rope_scaling": {
@@ -273,7 +279,7 @@ def test_llama_config_uses_family_defaults():
                     "original_max_position_embeddings": 8192,
                 }
             },
-            "factor is 0; it must be a finite number above 0",
+            "factor must be a finite number above 0, got 0",
         ),
     ],
 )

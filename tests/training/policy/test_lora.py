@@ -195,17 +195,17 @@ def test_adapter_files_match_peft(tmp_path):
     assert base == "0123abcd"
     jax.tree.map(np.testing.assert_array_equal, back, adapters)
     wider = get_trainable(nnx.state(adapted(lora=Lora(rank=4, targets=("q_proj",)))))
-    with pytest.raises(UserError, match=r"q_proj.lora_A.* shape \(3, 24\); it must be \(4, 24\)"):
+    with pytest.raises(UserError, match=r"q_proj.lora_A.* must be \(4, 24\), got \(3, 24\)"):
         load_adapters(folder, wider)
     fewer = get_trainable(
         nnx.state(adapted(moved=False, lora=Lora(rank=3, targets=LORA.targets[:-1])))
     )
-    with pytest.raises(UserError, match=r"holds .*lora_A.*, which model.lora has no place for"):
+    with pytest.raises(UserError, match=r"contains .*lora_A.*, which is not in model.lora"):
         load_adapters(folder, fewer)
     name = next(iter(tensors))
     broken = {**tensors, name: np.full_like(tensors[name], np.nan)}
     save_adapters(broken, LORA, tmp_path / "broken", base="0", base_name="somebody/model")
-    with pytest.raises(UserError, match="aren't finite numbers"):
+    with pytest.raises(UserError, match="must be finite in all layers"):
         load_adapters(tmp_path / "broken", fresh)
     with pytest.raises(UserError, match=r"nowhere/adapter_model.safetensors: can't be read"):
         load_adapters(tmp_path / "nowhere", fresh)

@@ -68,23 +68,23 @@ REFUSED: list[tuple[Callable[[Path], object], Prompt, str]] = [
     (
         lambda f: edit(f, "tokenizer_config.json", eos_token="</s>"),
         Prompt(),
-        r"'</s>' \(444\); ids",
+        r"got '</s>' \(444\): add",
     ),
-    (pad_embeddings, Prompt(), r"eos_token is '</s>', which its tokenizer.json lacks"),
+    (pad_embeddings, Prompt(), r"eos_token must be a token of tokenizer.json, got '</s>'"),
     (
         lambda f: edit(f, "config.json", vocab_size=400),
         Prompt(),
-        r"\(400\).* and 41 more; ids must",
+        r"\(400\).* and 41 more: add",
     ),
     (
         lambda f: edit(f, "generation_config.json", eos_token_id=[2, 444]),
         Prompt(),
-        "eos_token_id is 444; it must be 0 to 443",
+        "eos_token_id must be 0 to 443",
     ),
     (
         lambda f: edit(f, "generation_config.json", eos_token_id="</s>"),
         Prompt(),
-        "eos_token_id is '</s>'; it must be a token id or a list",
+        "eos_token_id must be a token id or a list, got '</s>'",
     ),
     (end_every_text, Prompt(), r"ends with the token '<\|im_end\|>' \(2\).*add_eos_token"),
     (template(TURN + "<|im_end|>\n"), CHAT, r"'<\|im_end\|>' \(2\).*add_generation_prompt"),
@@ -92,8 +92,12 @@ REFUSED: list[tuple[Callable[[Path], object], Prompt, str]] = [
     (template("{% if %}"), CHAT, "TemplateSyntaxError"),
     (template(""), CHAT, "has no chat template"),
     (name_templates, CHAT, "multiple chat templates with no default"),
-    (template(TURN + "{{ range(90000) | random }}"), CHAT, "differently the second time"),
-    (template("{{ messages[0].text }}:"), CHAT, "leaves out the text"),
+    (
+        template(TURN + "{{ range(90000) | random }}"),
+        CHAT,
+        "must render the same prompt every time",
+    ),
+    (template("{{ messages[0].text }}:"), CHAT, "must contain the user's message"),
     (use_word_level, Prompt(), "encodes parts of 'Agent 0: .* as <unk>; it must have tokens"),
     (lambda f: (f / "tokenizer.json").unlink(), Prompt(), "can't be read: tokenizer.json is"),
 ]

@@ -122,5 +122,5 @@ def test_complete_stage_has_each_board_once(validation: InstanceSet) -> None:
 
 
 def test_stage_without_boards_is_rejected(smallest: InstanceSet) -> None:
-    with pytest.raises(UserError, match="no board could be made: 2x2"):
+    with pytest.raises(UserError, match="no board could be generated: 2x2"):
         drawn_boards(1, lake({2: (1.0, 0.0, 0.0)}), smallest)

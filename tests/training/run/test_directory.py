@@ -55,7 +55,7 @@ def test_directory_with_other_files_is_rejected_and_kept(name: str, tmp_path: Pa
         (tmp_path / name).write_text("mine")
     (tmp_path / ".config.yaml.77.tmp").write_text("left by a kill")
     before = sorted(tmp_path.iterdir())
-    with pytest.raises(UserError, match="is not empty and holds no run"):
+    with pytest.raises(UserError, match="is not empty and contains no run"):
         RunDirectory(tmp_path).claim(CONFIG)
     assert sorted(tmp_path.iterdir()) == before
 
@@ -159,7 +159,9 @@ def test_only_one_of_two_claims_succeeds(tmp_path: Path, monkeypatch: pytest.Mon
         return found
 
     monkeypatch.setattr("training.run.directory.clean_empty_parent", slow)
-    with pytest.raises(UserError, match=r"holds a run of another configuration, .* seed \(4 there"):
+    with pytest.raises(
+        UserError, match=r"contains a run of another configuration, .* seed \(4 there"
+    ):
         RunDirectory(tmp_path).claim(CONFIG)
     assert RunDirectory(tmp_path).claim(other) is True
     assert [child.name for child in tmp_path.iterdir()] == ["config.yaml"]

@@ -55,7 +55,7 @@ def test_different_starts_share_no_first_round(first_round: Path, tmp_path: Path
     assert has_same_first_round(one, tiny("other", "rule"))
     other = tiny("other", "random", seed=99)
     assert not has_same_first_round(one, other)
-    with pytest.raises(UserError, match="its first round differs from the one of other"):
+    with pytest.raises(UserError, match="must have the same first round as other"):
         fork_first_round(RunDirectory(first_round), tmp_path / "forked", other)
     assert not (tmp_path / "forked").exists()
 
@@ -86,5 +86,5 @@ def test_fork_rejects_existing_and_longer_runs(first_round: Path, tmp_path: Path
     log = RunDirectory(tmp_path / "forked").metrics
     last = log.read()[-1]
     log.append(last.model_copy(update={"stage": 2, "step": last.step + 1}))
-    with pytest.raises(UserError, match="was not stopped after its first stage"):
+    with pytest.raises(UserError, match="must be stopped after its first stage"):
         fork_first_round(RunDirectory(tmp_path / "forked"), tmp_path / "again", config)

@@ -13,8 +13,8 @@ SERVER = ["sampling.engine=server", "sampling.server.address=http://a:8000"]
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["sampling.engine=jax", "grpo.prefetch=1"], r"grpo\.prefetch is 1; it must be 0"),
-        (SERVER, r"sampling\.server\.address is http://a:8000; it must be null"),
+        (["sampling.engine=jax", "grpo.prefetch=1"], r"grpo\.prefetch must be 0"),
+        (SERVER, r"sampling\.server\.address must be null .*, got http://a:8000"),
     ],
 )
 def test_several_processes_reject_some_configurations(options, words):

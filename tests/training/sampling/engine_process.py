@@ -56,7 +56,7 @@ def spread(folder: Path, fsdp: int, workers: int) -> None:
     assert (sampler._transfer is None) == (workers == 1)
     held = jax.tree.map(lambda leaf: 1.5 * leaf, params)
     expected = policy.logprobs(held, SEQUENCES)
-    with pytest.raises(SyncError, match="the engine and the trainer disagree"):
+    with pytest.raises(SyncError, match="the engine and the trainer must differ"):
         check_agreement(sampler, SEQUENCES, expected, 1e-3)
     update = jax.jit(lambda old: jax.tree.map(lambda leaf: leaf * 1.001, old), donate_argnums=0)
     versions = set()

@@ -46,7 +46,7 @@ def test_vllm_rejects_gpus_of_other_trainers(
         return
     with pytest.raises(UserError, match=r"^sampling\.devices: got null") as refused:
         engines.start_sampler(policy, params, Sampling(**settings), tmp_path)
-    expected = f"vLLM would use GPUs {taken}, but process 0 trains on [0]; use"
+    expected = f"vLLM would use GPUs {taken}, but process 0 trains on [0]; give"
     assert expected in str(refused.value)
 
 

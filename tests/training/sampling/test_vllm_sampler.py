@@ -104,7 +104,7 @@ def test_model_families_give_equal_answers(
         edits = models.ask(str(folder), replace(plain, form=PATTERN), chat=False)
         assert re.fullmatch(PATTERN, edits.text)
         assert models._server is loaded is not None
-    assert loaded.end()
+    assert loaded.get_exit_message()
 
 
 @pytest.mark.slow

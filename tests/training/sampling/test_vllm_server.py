@@ -70,7 +70,7 @@ def test_dead_engine_is_named(status: int, stand_in, server) -> None:
 def test_weights_of_another_version_are_rejected(stand_in, server) -> None:
     server.require_version("v1")
     stand_in.said["/weight_info"] = {"weight_version": "v0"}
-    with pytest.raises(SyncError, match=f"{stand_in.address}.*version v0, expected is v1"):
+    with pytest.raises(SyncError, match=f"{stand_in.address}.*must be v1, got v0"):
         server.require_version("v1")
 
 
@@ -105,10 +105,10 @@ def test_server_start_timeout_is_named(stand_in, server) -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"prompt_token_ids": [4]}, "another prompt was answered"),
+        ({"prompt_token_ids": [4]}, "the answer to another prompt"),
         ({"finish_reason": "abort"}, "finish_reason abort"),
         ({"logprobs": {"token_logprobs": [-0.5]}}, "2 tokens, log-probabilities of shape"),
-        ({"token_ids": None}, "not whole answers with token ids"),
+        ({"token_ids": None}, "complete answers with token ids"),
     ],
 )
 def test_incomplete_answer_is_rejected(change: dict[str, Any], words: str) -> None:
@@ -117,7 +117,7 @@ def test_incomplete_answer_is_rejected(change: dict[str, Any], words: str) -> No
     assert (first.token_ids, second.token_ids) == ((3, 0), (3, 1))  # by index
     with pytest.raises(UserError, match=words):
         read_completions({"choices": [whole[0], whole[1] | change]}, [3, 4], 2)
-    with pytest.raises(UserError, match="got 2 answers, expected 3"):
+    with pytest.raises(UserError, match="got 2 of 3 answers"):
         read_completions({"choices": whole}, [3, 4], 3)
 
 

@@ -251,15 +251,15 @@ def test_options_select_boards(folder: Path, server: ModelServer, tmp_path: Path
     [
         (["--sizes", "9"], "--sizes must be among 3, 4, got 9"),
         (["--agents", "5"], "--agents must be among 2, got 5"),
-        (["--request", "seed=1"], "--request: got seed"),
+        (["--request", "seed=1"], "--request must not contain seed"),
         (["--request", "seed"], "--request is 'seed'; it must be KEY=VALUE"),
         (["--request", "x=.nan"], "--request is 'x=.nan'; it must be KEY=VALUE"),
         (["--request", "x=2024-01-01"], "--request is 'x=2024-01-01'; it must be KEY=VALUE"),
         (["--request", "x=1", "x=2"], "--request sets x twice; it must be set once"),
         (["--api-key-env", "sk-123"], "--api-key-env: must be the name"),
-        (["--endpoint", "http://u:p@h/v1"], "--endpoint: holds a user or a password"),
-        (["--output", str(ROOT / "README.md")], "README.md, a file"),
-        (["--benchmark", "nowhere"], "--benchmark is nowhere; it must be a folder"),
+        (["--endpoint", "http://u:p@h/v1"], "--endpoint: must not contain a user or password"),
+        (["--output", str(ROOT / "README.md")], "got the file"),
+        (["--benchmark", "nowhere"], "--benchmark must be a folder, got nowhere"),
     ],
 )
 def test_invalid_options_are_named(
