@@ -91,11 +91,6 @@ class Domain:
         """Return the name of a group in sentences."""
         return self.group_format.format(group)
 
-    def get_cause(self, word: str) -> str | None:
-        """Return the knob that causes the failure with the given word, or None."""
-        term = next((term for term in self.failures if term.word == word), None)
-        return self.causes.get(term.key) if term else None
-
     def symbol(self, group: str) -> str:
         """Return the name of a group in compact contexts."""
         return self.group_symbol.format(group)

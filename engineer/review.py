@@ -299,13 +299,9 @@ def _unique_members(
 
 
 def _describe_value(value: object) -> str:
-    if isinstance(value, _Members):
-        return "an object"
     if isinstance(value, list):
-        return "a list"
-    if isinstance(value, str):
-        return quote(value, 24)
-    return json.dumps(value)
+        return "an object" if isinstance(value, _Members) else "a list"
+    return quote(value, 24) if isinstance(value, str) else json.dumps(value)
 
 
 def _repair_shares(draft: _Draft) -> None:

@@ -32,7 +32,7 @@ from typing import Literal
 
 from engineer.context.view import FULL_DETAIL, Detail, StageView
 from engineer.domain import Domain
-from engineer.edits import Edits, edits_between
+from engineer.edits import edits_between
 from engineer.evidence import GroupEvidence
 from engineer.space import KnobSpace
 
@@ -77,7 +77,9 @@ def read_out(view: StageView, blocks: Collection[str], detail: Detail = FULL_DET
     failures = "failure_breakdown" in blocks
     training = view.evidence.training if "training_details" in blocks and detail.training else None
     history = "history" in blocks and detail.history > 0
-    edits = _last_edits(view) if history else None
+    edits = None  # the signs of the edits that led to the trained configuration
+    if history and view.designed_from is not None:
+        edits = edits_between(view.designed_from, view.trained or view.current, space)
     levels = view.current.values()
     groups = {}
     for group in space.groups:
@@ -121,13 +123,6 @@ def _row_symbols(row: GroupReadout, space: KnobSpace) -> list[str]:
         # The symbol of a knob begins with its name up to the first underscore.
         symbols += [f"{knob.partition('_')[0]}{row.levels[knob]}", _SIGNS[edit]]
     return symbols
-
-
-def _last_edits(view: StageView) -> Edits | None:
-    """Return the signs of the edit that led to the trained configuration, or None."""
-    if view.designed_from is None:
-        return None
-    return edits_between(view.designed_from, view.trained or view.current, view.domain.space)
 
 
 def _most_frequent_failures(domain: Domain, tally: GroupEvidence) -> tuple[str, ...]:

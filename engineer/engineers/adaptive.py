@@ -12,7 +12,6 @@ from engineer.engineers.computed import (
     make_configuration,
     move_knobs,
     split_shares,
-    valid_rates,
     variance,
 )
 from engineer.space import Configuration
@@ -35,14 +34,10 @@ class LearnabilityEngineer(ComputedEngineer):
     name: str = "learnability"
 
     def _configuration(self, task: Task) -> Configuration:
-        view, training = task.view, task.view.evidence.training
-        measured = training.learnability if training else {}
-        rates = valid_rates(view)
-        weights = {
-            group: measured.get(group, None if rate is None else variance(rate))
-            for group, rate in rates.items()
-        }
-        edits = {g: (rate >= EASY) - (rate < HARD) for g, rate in rates.items() if rate is not None}
+        view, learnability = task.view, _current_learnability(task.view)
+        rates = view.evidence.valid_rates()
+        weights = {group: learnability.get(group) for group in view.domain.space.groups}
+        edits = {group: (rate >= EASY) - (rate < HARD) for group, rate in rates.items()}
         shares = split_shares(weights, view, FLOOR)
         return make_configuration(view.domain, shares, move_knobs(view, edits))
 
@@ -85,6 +80,13 @@ class SecBanditEngineer(ComputedEngineer):
         return make_configuration(task.view.domain, shares, move_knobs(task.view, {}))
 
 
+def _current_learnability(view: StageView) -> dict[str, float]:
+    """Return p(1-p) in training by group, or of the valid rate for groups without training."""
+    training = view.evidence.training
+    validation = {group: variance(rate) for group, rate in view.evidence.valid_rates().items()}
+    return validation | (training.learnability if training else {})
+
+
 def _stage_rewards(view: StageView) -> list[dict[str, float]]:
     """Return the rewards by group, one dictionary per stage, oldest first.
 
@@ -100,10 +102,7 @@ def _stage_rewards(view: StageView) -> list[dict[str, float]]:
             for group, rate in rates_by_group.items():
                 rates[group].append(rate)
         learnability.append({group: variance(fmean(values)) for group, values in rates.items()})
-    training = view.evidence.training
-    measured = training.learnability if training else {}
-    validated = {group: variance(rate) for group, rate in view.evidence.valid_rates().items()}
-    learnability.append(validated | measured)
+    learnability.append(_current_learnability(view))
     groups = view.domain.space.groups
     return [
         {group: 2.0 * math.sqrt(stage[group]) for group in groups if group in stage}

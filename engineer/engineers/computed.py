@@ -24,12 +24,6 @@ class ComputedEngineer(ABC):
         return Proposal(text, time.perf_counter() - start)
 
 
-def valid_rates(view: StageView) -> dict[str, float | None]:
-    """Return the valid rate of each group; None without validation answers."""
-    rates = view.evidence.valid_rates()
-    return {group: rates.get(group) for group in view.domain.space.groups}
-
-
 def variance(rate: float) -> float:
     """Return p(1-p), the variance of a binary reward with rate p."""
     return rate * (1.0 - rate)

@@ -85,8 +85,10 @@ def _knob_edits(row: GroupReadout, domain: Domain, *, rolled_back: bool) -> dict
         return dict.fromkeys(movable, step)
     if not movable:
         return {}
-    causes = [domain.get_cause(word) for word in row.failures or ()]
-    movable_causes = [knob for knob in causes if knob in movable]
+    causes = {
+        term.word: domain.causes[term.key] for term in domain.failures if term.key in domain.causes
+    }
+    movable_causes = [causes[word] for word in row.failures or () if causes.get(word) in movable]
     if movable_causes:
         return {movable_causes[0]: step}
     return {min(movable, key=lambda knob: step * row.levels[knob]): step}

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from jaxlake import format_grid
 from jaxlake.command_line.board_records import solve_lines
-from jaxlake.datasets import DatasetError, PublishedRow, read_published
+from jaxlake.datasets import DatasetError, read_published
 from jaxlake.datasets.published import published_files
 from training.errors import UserError
 from training.run.progress import console
@@ -53,7 +53,17 @@ def read_folder(path: Path) -> BenchmarkFolder:
         raise UserError(f"--benchmark must be a folder of boards, got {path}")
     try:
         files = published_files(path)
-        boards = [_make_board(row) for row in read_published(path)]
+        boards = [
+            BenchmarkBoard(
+                config=row.config or "",
+                sample_id=row.sample_id,
+                num_agents=row.num_agents,
+                size=int(row.instance.size),
+                grid=tuple(format_grid(row.instance)),
+                optimum=row.optimum,
+            )
+            for row in read_published(path)
+        ]
     except DatasetError as error:
         raise UserError(f"--benchmark: {error}") from error
     counts = Counter(board.key for board in boards)
@@ -101,17 +111,6 @@ def select_board_indices(
     if limit is None or limit >= len(indices):
         return indices
     return [indices[position * len(indices) // limit] for position in range(limit)]
-
-
-def _make_board(row: PublishedRow) -> BenchmarkBoard:
-    return BenchmarkBoard(
-        config=row.config or "",
-        sample_id=row.sample_id,
-        num_agents=row.num_agents,
-        size=int(row.instance.size),
-        grid=tuple(format_grid(row.instance)),
-        optimum=row.optimum,
-    )
 
 
 def _solve_missing_optima(boards: Sequence[BenchmarkBoard]) -> list[BenchmarkBoard]:

@@ -129,11 +129,6 @@ def render_page(results: Results) -> str:
         for name, index in figures.engineer_colours(results).items()
         if name in engineers
     }
-    spent_instances = {
-        f"{name} seed {seed}": run["ledger"]["training_instances"]
-        for name, arm in engineers.items()
-        for seed, run in arm["runs"].items()
-    }
     return environment.get_template("study.html.jinja").render(
         page_sources(_FOLDER / "study.css"),
         **results,
@@ -169,9 +164,10 @@ def render_page(results: Results) -> str:
         mixture_figures=figures.mixture_figures(results),
         failure_figures=figures.failure_figures(results),
         other_budgets=[
-            f"{run} used {instances:,}"
-            for run, instances in spent_instances.items()
-            if instances != budget["training_instances"]
+            f"{name} seed {seed} used {instances:,}"
+            for name, arm in engineers.items()
+            for seed, run in arm["runs"].items()
+            if (instances := run["ledger"]["training_instances"]) != budget["training_instances"]
         ],
     )
 
