@@ -149,7 +149,6 @@ def _train(
     levels: np.ndarray,
     stage: int,
 ) -> list[TrainingEvidence]:
-    """Return the training evidence of a stage, given the skill at its start."""
     rates = success_rates(skill, learners.cost, levels)
     normals = learners.training_normals[:, stage - 1]
     count = learners.rollouts[:, None]

@@ -207,7 +207,6 @@ def _case_line(domain: Domain, case: FailedCase) -> str:
 
 
 def _environment_statistics(view: StageView, detail: Detail, blocks: Collection[str]) -> str:
-    """Return the generator's statistics of the training instances."""
     domain, statistics = view.domain, view.evidence.environment
     if not detail.statistics or not statistics:
         return ""
@@ -244,7 +243,6 @@ def _training_details(view: StageView, detail: Detail, blocks: Collection[str]) 
 
 
 def _rl_details(view: StageView, detail: Detail, blocks: Collection[str]) -> str:
-    """Return statistics of the optimisation."""
     training = view.evidence.training
     if training is None or not detail.training:
         return ""

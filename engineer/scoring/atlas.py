@@ -109,7 +109,6 @@ class DesignAtlas(FrozenModel):
 
     @cached_property
     def _grids(self) -> dict[str, "_Grid"]:
-        """The grids by group."""
         rows: dict[str, dict[tuple[float, ...], int]] = defaultdict(dict)
         for row, cell in enumerate(self.cells):
             rows[cell.group][tuple(cell.knobs.values())] = row

@@ -164,14 +164,12 @@ class EndpointAnswerer:
             )
         except EngineerError as error:
             return error
-        text = response.text
-        if not response.reasoning:
-            text = self._get_opening_tag(prompt) + text
+        opening = "" if response.reasoning else self._get_opening_tag(prompt)
         return BenchmarkAnswer(
             config=board.config,
             sample_id=board.sample_id,
             sample=sample,
-            text=text,
+            text=opening + response.text,
             reasoning=response.reasoning,
             tokens=response.tokens,
             truncated=response.truncated,
@@ -183,7 +181,7 @@ Answerer = SamplerAnswerer | EndpointAnswerer
 
 
 def _get_seed(config: RunConfig, sample: int) -> int:
-    """Return the seed that answer number `sample` to every board is drawn with."""
+    """Return the seed of answer number `sample`, common to all boards."""
     seed = config.validation.seed
     return int(np.random.default_rng([seed, sample]).integers(2**31)) if sample else seed
 

@@ -46,12 +46,7 @@ def answers_json(
     """Return the answers of a run as ASCII JSON that is safe inside a `<script>` element.
 
     To stay within the limit, the function first shortens texts, then omits the oldest validations,
-    and finally omits answers of the last validation.
-
-    Args:
-        run: The run.
-        validation: The solved `InstanceSet` of the validation boards, if available.
-        max_characters: The limit.
+    and finally omits answers of the last one. `build_report` explains `validation`.
     """
     stages = [stage for stage in run.stages if stage.episodes]
     plans = _plans_by_board(stages, validation)

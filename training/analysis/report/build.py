@@ -225,8 +225,6 @@ def _count_reviews(run: ReportedRun) -> str:
 
 @dataclass(frozen=True)
 class _ConfigurationColumn:
-    """One column of the table of configurations."""
-
     heading: str  # the stage that the configuration is for
     kind: str  # the kind of decision that led to it
     note: str  # where it comes from, and whether a stage was trained on it

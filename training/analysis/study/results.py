@@ -85,7 +85,7 @@ def _summarize_engineer(runs: Sequence[FinishedRun], baseline: Sequence[Finished
             lambda m: [rate_spread(stage) for stage in np.moveaxis(scores[:, m], 1, 0)]
         ),
         "mixture": _summarize_mixtures([run.configurations for run in runs]),
-        "kinds": [_kind_shares([run.kinds[stage] for run in runs]) for stage in (0, -1)],
+        "kinds": [_compute_kind_shares([run.kinds[stage] for run in runs]) for stage in (0, -1)],
         "designs": {
             "trained_on": sum(len(run.designs) for run in runs),
             "by_kind": dict(Counter(kind for run in runs for kind in run.designs)),
@@ -135,8 +135,7 @@ def _summarize_mixtures(configurations: Sequence[Sequence[KnobValues]]) -> list[
     ]
 
 
-def _kind_shares(answers: Sequence[np.ndarray]) -> dict[str, float]:
-    """Return the share of each kind of answer."""
+def _compute_kind_shares(answers: Sequence[np.ndarray]) -> dict[str, float]:
     counts = np.bincount(np.concatenate(answers), minlength=len(KINDS))
     return dict(zip(KINDS, (counts / counts.sum()).tolist(), strict=True))
 

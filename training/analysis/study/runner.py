@@ -264,16 +264,14 @@ def _start_process(command: Sequence[str], log: Path, cores: Sequence[int] | Non
             stderr=subprocess.STDOUT,
             env=threads | os.environ,
         )
-    if cores is not None and hasattr(os, "sched_setaffinity"):
+    if cores is not None:
         with suppress(ProcessLookupError):  # the process has ended already
             os.sched_setaffinity(process.pid, cores)
     return process
 
 
 def _usable_cores() -> list[int]:
-    if hasattr(os, "sched_getaffinity"):  # not on every system
-        return sorted(os.sched_getaffinity(0))
-    return list(range(os.cpu_count() or 1))
+    return sorted(os.sched_getaffinity(0))
 
 
 def _end_jobs(jobs: Sequence[Job]) -> None:
