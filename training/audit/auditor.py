@@ -42,22 +42,14 @@ class StageAudit:
 
 
 def audit_run(path: Path, *, deep: bool = True) -> Iterator[StageAudit]:
-    """Audit the complete stages of a run, without training.
+    """Audit the complete stages of a run, without training, and yield one result per stage.
 
-    Args:
-        path: Directory of the run.
-        deep: Whether to recompute boards, scores, gates and reviews. Otherwise only digests are
-            compared.
-
-    Yields:
-        One result per stage.
+    If `deep`, boards, scores, gates and reviews are recomputed, else only digests are compared.
     """
     directory = RunDirectory(path)
     config = directory.config()
     audit = _Audit(config, directory)
-    stages = [
-        stage for stage in directory.stage_numbers() if directory.stage(stage).digests.exists()
-    ]
+    stages = directory.complete_stages()
     for stage in stages:
         yield audit.stage(stage, deep=deep)
     last = config.stages.count if directory.finished() else max(stages, default=-1)

@@ -64,11 +64,7 @@ def require_sealed_weights(directory: RunDirectory, stage: int, *, contents: boo
     """Raise a `UserError` if the weights of a stage don't match its digests.
 
     Call this before computing with the weights of an earlier stage. Stages without digests pass.
-
-    Args:
-        directory: The run's directory.
-        stage: Number of the stage.
-        contents: Whether to hash the files. Otherwise only their names are compared.
+    Without `contents`, only the names of the files are compared.
     """
     files = directory.stage(stage)
     if not files.digests.exists():

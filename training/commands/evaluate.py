@@ -37,16 +37,7 @@ exit status: 0 done, 1 with --benchmark: some answers are missing, 2 invalid inp
 """
 
 _BENCHMARK_OPTIONS = ("endpoint", "agents", "sizes", "limit")
-_RESERVED_FIELDS = {
-    "model",
-    "messages",
-    "prompt",
-    "max_tokens",
-    "temperature",
-    "seed",
-    "stream",
-    "n",
-}
+_RESERVED = {"model", "messages", "prompt", "max_tokens", "temperature", "seed", "stream", "n"}
 _ENDPOINT_OPTIONS = ("name", "api_key_env", "concurrency", "timeout", "request")
 
 
@@ -167,7 +158,7 @@ def _evaluate_benchmark(args: argparse.Namespace, config: "RunConfig", policy: A
             f"--output must be a folder outside of --benchmark {args.benchmark}, got {output}"
         )
     request = read_pairs("--request", args.request or ())
-    if reserved := sorted(_RESERVED_FIELDS & set(request)):
+    if reserved := sorted(_RESERVED & set(request)):
         raise UserError(
             f"--request must not contain {', '.join(reserved)}: the configuration and other "
             "options set these fields"
@@ -218,8 +209,5 @@ def _make_client(args: argparse.Namespace) -> Any:
         option = "--endpoint" if field == "base_url" else "--api-key-env"
         raise UserError(f"{option}: {problem}") from None
     return ChatClient(
-        args.endpoint,
-        args.name,
-        api_key_env=args.api_key_env,
-        timeout=args.timeout or 600.0,
+        args.endpoint, args.name, api_key_env=args.api_key_env, timeout=args.timeout or 600.0
     )

@@ -29,11 +29,7 @@ def check_run_environment(config: RunConfig, *, configurations: int = 3) -> None
     """Check draws, prompts, scores, demonstrations and evidence of a run's environment.
 
     Instances are drawn from the initial configuration and from reviewed random configurations.
-    Nothing is trained.
-
-    Args:
-        config: The run's configuration.
-        configurations: Number of random configurations.
+    Nothing is trained. `configurations` is the number of random configurations.
 
     Raises:
         ConformanceError: A check failed. `reason` names the first failure: draw, determinism,
@@ -133,8 +129,8 @@ def _check_scores(environment: TrainingEnvironment, instances: Instances) -> Non
     scores = _judge(environment, instances.take(rows), texts).scores
     reversed_scores = _judge(environment, instances.take(rows[::-1]), texts[::-1]).scores
     for name, values, reversed_values in zip(scores._fields, scores, reversed_scores, strict=True):
-        count = len(values)
-        _require(count == len(texts), "scores", f"{count} {name} for {len(texts)} answers")
+        problem = f"{len(values)} {name} for {len(texts)} answers"
+        _require(len(values) == len(texts), "scores", problem)
         is_equal = np.array_equal(values, reversed_values[::-1])
         _require(is_equal, "alone", f"{name} depend on the batch")
 

@@ -18,13 +18,8 @@ def update_flops(
 
     The count is 6 per matrix weight and token (4 for frozen weights), and 12 per attending pair of
     tokens and entry of a query (Chowdhery et al. 2022, PaLM, appendix B). The head counts for
-    completions only. A prompt counts once for all completions that share it.
-
-    Args:
-        shape: Shape of the decoder.
-        prompts: Number of tokens of each prompt.
-        completions: Numbers of tokens of each prompt's completions.
-        lora: The trained adapters; None if all weights are trained.
+    completions only. A prompt counts once for all completions that share it. `prompts` and
+    `completions` are numbers of tokens. Without `lora`, all weights are trained.
     """
     sizes = {path: prod(size) for path, size in parameter_shapes(shape, lora).items()}
     kernels = sum(size for path, size in sizes.items() if path.endswith("_proj"))

@@ -50,14 +50,7 @@ class GrpoBatch:
 
 
 def has_reward_variance(rewards: np.ndarray) -> np.ndarray:
-    """Return which groups have different rewards, and thus advantages other than zero.
-
-    Args:
-        rewards: (prompts, completions).
-
-    Returns:
-        bool (prompts,).
-    """
+    """Return whether the rewards (prompts, completions) of each prompt differ, bool (prompts,)."""
     return rewards.std(axis=1) > MIN_DEVIATION
 
 
@@ -182,16 +175,9 @@ def summed_loss(
 def sum_loss(new: jax.Array, batch: GrpoBatch, settings: Grpo) -> tuple[jax.Array, Metrics]:
     """Return the sums of loss and metrics over the target tokens of a micro-batch.
 
-    The caller divides the loss by `loss_weight` of the whole step, and the metrics by its number of
+    `new` are log-probabilities of the target tokens, float32 (B, R, W), nats. The caller divides
+    the loss, float32 (), by `loss_weight` of the whole step, and the metrics by its number of
     target tokens.
-
-    Args:
-        new: Log-probabilities of the target tokens, float32 (B, R, W), nats.
-        batch: The micro-batch.
-        settings: The section `grpo`.
-
-    Returns:
-        The summed loss, float32 (), and the summed metrics.
     """
     targets, completions = batch.groups.targets, batch.groups.completions
     current = jax.lax.stop_gradient(new)
@@ -217,11 +203,8 @@ def loss_weight(batch: GrpoBatch, settings: Grpo) -> jax.Array:
     """Return the divisor of a step's summed loss, float32 ().
 
     Depending on the settings, this is the number of target tokens, the number of trained
-    completions, or (Dr. GRPO) the maximum number of tokens of all sampled completions.
-
-    Args:
-        batch: The batch of the whole step, with any leading axes.
-        settings: The section `grpo`.
+    completions, or (Dr. GRPO) the maximum number of tokens of all sampled completions. The batch of
+    the whole step may have any leading axes.
     """
     groups = batch.groups
     if settings.aggregation == "constant_length":

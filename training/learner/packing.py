@@ -131,12 +131,8 @@ def pack_groups(
 def scatter_to_targets(values: Sequence[np.ndarray], groups: PackedGroups) -> np.ndarray:
     """Arrange one value per completion token in the layout of the targets.
 
-    Args:
-        values: One float32 array, (tokens,), per completion of the rollout.
-        groups: The packed completions.
-
-    Returns:
-        float32 (B, R, W), 0 at padding.
+    `values` has one float32 array, (tokens,), per completion of the rollout. The result is float32
+    (B, R, W), 0 at padding.
     """
     completions = np.ravel(groups.completions)
     # The tokens of a completion are in order, so a stable sort keeps their order.

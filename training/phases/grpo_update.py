@@ -17,12 +17,7 @@ from training.learner.flops import update_flops
 from training.learner.grpo import GrpoBatch
 from training.learner.grpo_step import compiled_step, get_schedule_step
 from training.learner.optimizer import LearnerState, require_finite
-from training.learner.packing import (
-    PackedGroups,
-    count_copies,
-    pack_groups,
-    scatter_to_targets,
-)
+from training.learner.packing import PackedGroups, count_copies, pack_groups, scatter_to_targets
 from training.policy.decoder import Decoder
 from training.policy.lora import replace_trainable
 from training.processes import local_copy, require_same

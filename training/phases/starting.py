@@ -119,9 +119,7 @@ def _read_start(path: Path) -> tuple[StartedFrom, Configuration]:
 
 def _read_complete_stages(directory: RunDirectory) -> list[StageResult]:
     """Return the results of the complete stages."""
-    stages = [
-        stage for stage in directory.stage_numbers() if directory.stage(stage).digests.exists()
-    ]
+    stages = directory.complete_stages()
     results = read_stage_results(directory, directory.config())
     if not stages or len(results) <= stages[-1]:
         raise UserError(f"{directory.path}: has no complete stage to start from")

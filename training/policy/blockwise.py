@@ -122,9 +122,7 @@ def _forward(
         decay = jnp.exp(row_max - shift)
         total = total * decay + weights.sum(axis=-1)
         attended = attended * decay[..., None] + _einsum_float32(
-            "bkglm,bkmh->bkglh",
-            weights.astype(value.dtype),
-            _get_block(value, 2, column, block),
+            "bkglm,bkmh->bkglh", weights.astype(value.dtype), _get_block(value, 2, column, block)
         )
         updates = zip(carry, (attended, new_max, total), strict=True)
         return tuple(_set_block(array, update, row, block) for array, update in updates), None

@@ -58,13 +58,8 @@ def select_attention(
     """
     if setting != "auto":
         return setting
-    supported = (
-        platform == "gpu"
-        and jnp.dtype(dtype) == jnp.bfloat16
-        and head_dim in _HEAD_DIMS
-        and key_heads % tensor == 0
-    )
-    if not supported:
+    fits = jnp.dtype(dtype) == jnp.bfloat16 and head_dim in _HEAD_DIMS and key_heads % tensor == 0
+    if platform != "gpu" or not fits:
         return EXACT
     return TRITON if has_triton_backend() else BLOCKWISE
 
@@ -132,8 +127,7 @@ def kernel_attention(
 def segment_starts(segments: jax.Array) -> jax.Array:
     """Return the index at which each token's segment starts, int32 (B, L).
 
-    Args:
-        segments: int32 (B, L), the segment number of each token. Equal neighbours form a segment.
+    Adjacent tokens with equal numbers in `segments`, int32 (B, L), form a segment.
     """
     indices = jax.lax.broadcasted_iota(jnp.int32, segments.shape, 1)
     is_start = jnp.pad(segments[:, 1:] != segments[:, :-1], [(0, 0), (1, 0)], constant_values=True)

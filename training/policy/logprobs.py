@@ -68,7 +68,7 @@ def target_logprobs(
         hidden: States after the final norm, (B, L, D).
         targets: Token ids, int32 (B, L).
         temperature: Divisor of the logits, above 0.
-        chunk: Number of positions per chunk, see `token_logprobs`.
+        chunk: See `token_logprobs`.
 
     Returns:
         Log-probabilities in nats, float32 (B, L).

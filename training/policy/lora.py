@@ -21,12 +21,7 @@ from training.policy.decoder import Decoder
 from training.policy.folder_checks import ADAPTER_FILE
 from training.policy.kernels import matmul_precision
 from training.policy.model_folders import replace_folder, restore_folder
-from training.policy.parameters import (
-    LORA_A,
-    LORA_B,
-    parameter_shapes,
-    parameter_shardings,
-)
+from training.policy.parameters import LORA_A, LORA_B, parameter_shapes, parameter_shardings
 from training.processes import local_copy, put_on_devices
 from training.schema import Lora
 

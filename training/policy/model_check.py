@@ -77,17 +77,10 @@ def require_supported_length(shape: DecoderConfig, max_model_len: int) -> None:
 
 
 def get_stop_ids(folder: Path, tokenizer: Any) -> tuple[int, ...]:
-    """Return the ids of the tokens that end an answer, in order.
+    """Return the ids of the tokens that end an answer, ascending.
 
     These are the tokenizer's `eos_token` and the `eos_token_id` of generation_config.json. If that
     file is missing, config.json is read instead, as in transformers and vLLM.
-
-    Args:
-        folder: A Hugging Face model folder.
-        tokenizer: The folder's tokenizer.
-
-    Returns:
-        Token ids in ascending order.
 
     Raises:
         UserError: A file can't be read, or its `eos_token_id` is neither an id nor a list of ids.

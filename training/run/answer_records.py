@@ -118,12 +118,7 @@ def sort_groups(groups: Iterable[str]) -> list[str]:
 
 
 def compute_validation_rates(stage: int, episodes: Sequence[EpisodeRecord]) -> ValidationRecord:
-    """Return the rates of a stage's validation answers, by group and in total.
-
-    Args:
-        stage: The stage's number.
-        episodes: One or more answers.
-    """
+    """Return the rates of one or more validation answers of a stage, by group and in total."""
     groups = _group_episodes(episodes)
     return ValidationRecord(
         stage=stage,

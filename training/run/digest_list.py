@@ -61,12 +61,9 @@ class DigestList:
             )
 
     def check(self, path: Path, content: bytes, *, optional: bool = False) -> None:
-        """Raise a `UserError` unless a file's content matches its digest.
+        """Raise a `UserError` if a file's content differs from its digest.
 
-        Args:
-            path: The file.
-            content: The file's content.
-            optional: Whether the file may lack a digest.
+        If `optional`, the file may lack a digest.
         """
         entries = self.entries()
         if entries is not None:
@@ -117,11 +114,7 @@ class DigestList:
         self._was_read = True
 
     def require_intact(self, entries: dict[str, str], paths: Iterable[Path]) -> None:
-        """Compare all files in the list with their digests.
-
-        Args:
-            entries: The result of `entries()`.
-            paths: Files that must be in the list.
+        """Compare all files in `entries` with their digests; `paths` must be in `entries`.
 
         Raises:
             UserError: A file is missing, has changed, or is not in the list.

@@ -50,9 +50,7 @@ def metrics_digest(metrics: Iterable[Any], stage: int) -> str:
 def find_damage(folder: Path, *, excluded: tuple[str, ...] = ()) -> str | None:
     """Return a description of the first file that differs from its digest, or None.
 
-    Args:
-        folder: A folder with a `SHA256SUMS`.
-        excluded: Names of files without digests.
+    The folder has a `SHA256SUMS`. Files with the names `excluded` need no digest.
 
     Raises:
         OSError: A file can't be read; its `filename` is set.

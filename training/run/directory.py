@@ -178,6 +178,10 @@ class RunDirectory:
             int(folder.name) for folder in folders if re.fullmatch("[0-9]{1,9}", folder.name)
         )
 
+    def complete_stages(self) -> list[int]:
+        """Return the stages that have digests, ascending."""
+        return [number for number in self.stage_numbers() if self.stage(number).digests.exists()]
+
     def weights_after(self, stage: int) -> int:
         """Return the stage whose weights are in force after a stage, considering rollbacks."""
         gate = self.stage(stage).gate

@@ -64,13 +64,7 @@ def estimate_trainer_memory(config: RunConfig, shape: DecoderConfig, prompt: int
     Without remat, each layer keeps about 14 activations of the hidden width and 3 of the inner
     width per token, and the attention scores.
 
-    Args:
-        config: The run's configuration.
-        shape: The policy's shape.
-        prompt: Length of a prompt in tokens.
-
-    Returns:
-        Bytes by purpose.
+    `prompt` is the length of a prompt in tokens. The result is in bytes, by purpose.
     """
     mesh = config.model.mesh
     devices = mesh.fsdp * mesh.tensor

@@ -30,12 +30,9 @@ def _without_engineer(config: RunConfig) -> RunConfig:
 
 
 def fork_first_round(source: RunDirectory, target: Path, config: RunConfig) -> None:
-    """Atomically create the directory of a run that has validated its first stage.
+    """Atomically create a run of `config` in `target` that has validated its first stage.
 
-    Args:
-        source: A run that was stopped after its first stage.
-        target: The directory to create.
-        config: Configuration of the new run.
+    The first stage is a copy of `source`, a run that was stopped after its first stage.
 
     Raises:
         UserError: `source` has another first round or was not stopped after its first stage, or

@@ -149,13 +149,7 @@ def format_speed(count: int, seconds: float, unit: str = "") -> str:
 
 
 def new_table(title: str, *headings: str, left: int = 1) -> Table:
-    """Return an empty table.
-
-    Args:
-        title: The table's title.
-        headings: The headings of the columns.
-        left: Number of left-aligned columns; the others are right-aligned.
-    """
+    """Return an empty table; the first `left` columns are left-aligned, the others right."""
     table = Table(title=title, title_justify="left")
     for i, heading in enumerate(headings):
         table.add_column(heading, justify="left" if i < left else "right", overflow="fold")

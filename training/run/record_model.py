@@ -2,13 +2,7 @@
 
 from typing import Annotated, Any, TypeVar
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    SerializerFunctionWrapHandler,
-    model_serializer,
-)
+from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 
 Count = Annotated[int, Field(ge=0, lt=2**63, strict=True)]
 # The bounds keep means over updates finite.

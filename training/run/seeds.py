@@ -23,12 +23,9 @@ STREAMS = {
 
 
 def derive_key(seed: int, stream: str, *indices: int) -> jax.Array:
-    """Return the typed JAX key for a stream and indices.
+    """Return the typed JAX key of a run's seed for a stream and indices.
 
-    Args:
-        seed: The run's seed.
-        stream: A key of `STREAMS`.
-        indices: Indices of the draw in the run, such as the stage and the update.
+    `stream` is a key of `STREAMS`. The indices identify the draw, such as its stage and update.
     """
     key = jax.random.fold_in(threefry_key(seed), STREAMS[stream])
     for index in indices:

@@ -72,9 +72,6 @@ def open_trackers(config: RunConfig, directory: RunDirectory, step: int) -> Iter
         directory: The run's directory, which receives the trackers' files.
         step: The last logged step of a resumed run.
 
-    Yields:
-        The trackers.
-
     Raises:
         UserError: A tracker's library is not installed, or its account can't be used.
     """

@@ -10,11 +10,7 @@ from training.errors import UserError
 from training.policy import huggingface
 from training.policy.model_check import get_stop_ids
 from training.policy.tokenizer import has_special_marks, load_tokenizer, prompt_text
-from training.sampling.server_process import (
-    NO_TRUNCATION,
-    ServerProcess,
-    wait_until_ready,
-)
+from training.sampling.server_process import NO_TRUNCATION, ServerProcess, wait_until_ready
 from training.sampling.vllm_sampler import sampling_seeds
 from training.schema import EngineerChoice, Sampling
 

@@ -76,9 +76,6 @@ class Sampler(Protocol):
     def sample(self, request: SamplingRequest) -> list[list[Completion]]:
         """Draw completions of each prompt; equal requests and weights give equal completions.
 
-        Args:
-            request: The prompts and the sampling settings.
-
         Returns:
             `n` completions for each prompt in `request.prompt_indices`.
 
@@ -90,9 +87,6 @@ class Sampler(Protocol):
     def score(self, sequences: Sequence[Tokens]) -> list[np.ndarray]:
         """Return the log-probabilities of tokens under the engine's weights at temperature 1.
 
-        Args:
-            sequences: Token ids.
-
         Returns:
             For each sequence, float32 (len(sequence),) in nats: the log-probability of each token
             given the preceding ones. The first entry is 0.
@@ -100,10 +94,9 @@ class Sampler(Protocol):
         ...
 
     def sync(self, tensors: Iterable[tuple[str, Any]]) -> None:
-        """Replace the engine's weights and drop its caches.
+        """Replace the engine's weights by `tensors`, and drop its caches.
 
-        Args:
-            tensors: All weights, untied, with their Hugging Face names.
+        The tensors are all weights, untied, with their Hugging Face names.
         """
         ...
 

@@ -147,10 +147,7 @@ def _open_server(folder: Path, settings: Sampling) -> VllmServer:
     process = ServerProcess(
         str(folder),
         settings,
-        arguments={
-            "worker_extension_cls": WORKER_EXTENSION,
-            "disable_uvicorn_access_log": True,
-        },
+        arguments={"worker_extension_cls": WORKER_EXTENSION, "disable_uvicorn_access_log": True},
         environment={"VLLM_SERVER_DEV_MODE": "1"},
     )
     return VllmServer(process.address, process)

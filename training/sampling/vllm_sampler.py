@@ -9,6 +9,7 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,11 +22,7 @@ from training.sampling.engine_watch import call_watched, engine_processes
 from training.sampling.sampler import Completion, SamplingRequest, Tokens
 from training.schema import Sampling
 from training.weight_transfer.checksums import SyncError
-from training.weight_transfer.transport import (
-    send_in_memory,
-    send_through_folder,
-    transfer_folder,
-)
+from training.weight_transfer.transport import send_in_memory, send_through_folder, transfer_folder
 
 T = TypeVar("T")
 
@@ -60,8 +57,7 @@ class VllmSampler:
             raise UserError(f"vLLM can't be imported ({error}); {install}") from error
         try:
             self._engine = LLM(
-                **engine_arguments(folder, settings, seed),
-                worker_extension_cls=WORKER_EXTENSION,
+                **engine_arguments(folder, settings, seed), worker_extension_cls=WORKER_EXTENSION
             )
             self._processes = engine_processes(self._engine)
             self._closing = threading.Event()
@@ -156,9 +152,8 @@ class VllmSampler:
             return send_through_folder(self._engine, tensors, self._dtype, self._transfer)
 
         version = self._call("take the weights", send, SyncError)
-        self._call(
-            "name its weights", lambda: self._engine.update_weight_version(version), SyncError
-        )
+        name = partial(self._engine.update_weight_version, version)
+        self._call("name its weights", name, SyncError)
         self.drop_cache()
 
     @property

@@ -254,15 +254,9 @@ def test_llama_config_uses_family_defaults():
 @pytest.mark.parametrize(
     ("changes", "named"),
     [
-        (
-            {"model_type": "gemma"},
-            "model_type must be one of 'qwen3', 'qwen2', 'llama'",
-        ),
+        ({"model_type": "gemma"}, "model_type must be one of 'qwen3', 'qwen2', 'llama'"),
         ({"attention_bias": True}, "attention_bias must be False, got True"),
-        (
-            {"hidden_size": 577},
-            "num_attention_heads = 9 if head_dim is missing, got 577",
-        ),
+        ({"hidden_size": 577}, "num_attention_heads = 9 if head_dim is missing, got 577"),
         ({"model_type": "qwen2", "head_dim": 32}, "in a qwen2 model, got 32"),
         ({"model_type": "mistral"}, "sliding_window must be an explicit null, got"),
         (

@@ -71,11 +71,7 @@ REFUSED: list[tuple[Callable[[Path], object], Prompt, str]] = [
         r"got '</s>' \(444\): add",
     ),
     (pad_embeddings, Prompt(), r"eos_token must be a token of tokenizer.json, got '</s>'"),
-    (
-        lambda f: edit(f, "config.json", vocab_size=400),
-        Prompt(),
-        r"\(400\).* and 41 more: add",
-    ),
+    (lambda f: edit(f, "config.json", vocab_size=400), Prompt(), r"\(400\).* and 41 more: add"),
     (
         lambda f: edit(f, "generation_config.json", eos_token_id=[2, 444]),
         Prompt(),
