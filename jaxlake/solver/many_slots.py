@@ -184,12 +184,64 @@ def _search_boards(
     batch: Instance, planned: _PlannedBoards, bounded: _BoundedBoards, horizon: int, widths: Widths
 ) -> TreeResults:
     """Search constraint trees, and select the boards for the dense joint search."""
+    boards, best = planned
+    connected, _, floor, longest = _distance_summary(boards)
+    undecided, unsolvable = bounded.undecided, bounded.unsolvable
+    costs, makespans, waitless = _search_trees(batch, planned, bounded, horizon, widths)
+    plans = _update_best_plans(best, costs)
+    cost = plans.sum_of_costs
+    makespan = jnp.where(makespans.solved, makespans.bound, plans.makespan)
+    shortest_paths = jnp.where(makespans.solved, makespans.paths, plans.makespan_paths)
+    optimal = connected & ~unsolvable & (cost < NEVER) & (makespan < NEVER)
+    optimal &= ~costs.gave_up & ~makespans.gave_up
+    # The searches only consider arrivals up to the horizon. A plan with a later arrival costs at
+    # least horizon + 1 for that agent plus the distances of the others. If the cost is
+    # at most this bound, no such plan is cheaper. If it is below the bound, no such plan has the
+    # same cost and no waits.
+    min_late_cost = horizon + 1 + floor - longest
+    optimal &= (cost == bounded.min_cost) | (cost <= min_late_cost)
+    optimal &= waitless.solved | ~_is_wait_undecided(plans, bounded, floor) | (cost < min_late_cost)
+    optimal &= ~waitless.gave_up
+    unproved = jnp.where(~connected | unsolvable, Status.UNSOLVABLE, Status.UNKNOWN)
+    status = jnp.where(optimal, Status.OPTIMAL, unproved)
+
+    def make_plan(paths: jax.Array) -> jax.Array:
+        actions = batch_major_actions(path_actions(paths))
+        return jnp.where(optimal[:, None, None], actions, jnp.int8(-1))
+
+    by_trees = Solution(
+        status=status.astype(jnp.int8),
+        sum_of_costs=jnp.where(optimal, cost, jnp.int16(-1)),
+        makespan=jnp.where(optimal, makespan, jnp.int16(-1)),
+        needs_wait=optimal & (cost > floor) & ~waitless.solved & has_waits(plans.paths),
+        plan=make_plan(plans.paths),
+        makespan_plan=make_plan(shortest_paths),
+        expansions=costs.expansions + makespans.expansions + waitless.expansions,
+    )
+    limits = [axis_size - 2 for axis_size in DENSE_AXIS_SIZES[batch.agent_mask.shape[1]]]
+    remaining = [undecided & ~optimal & fits for fits in split_by_size(bounded.sizes, limits)]
+    proved = (plans.makespan == bounded.min_makespan) | (
+        undecided & ~costs.gave_up & ~makespans.gave_up
+    )
+    shortest = ShortestPlans(
+        proved=proved & (makespan < NEVER),
+        makespan=makespan,
+        plan=batch_major_actions(path_actions(shortest_paths)),
+    )
+    by_trees, shortest = materialize((by_trees, shortest), jnp.any(boards.solo_distances <= NEVER))
+    bounds = jnp.array([[makespans.bound, makespan], [costs.bound, cost]], jnp.int32)
+    return TreeResults(by_trees, shortest, bounds, jnp.stack(remaining))
+
+
+def _search_trees(
+    batch: Instance, planned: _PlannedBoards, bounded: _BoundedBoards, horizon: int, widths: Widths
+) -> tuple[QueryResults, QueryResults, QueryResults]:
+    """Search for the sum of costs, the makespan, and plans without waits."""
     B, K = batch.agent_mask.shape
     boards, best = planned
-    connected, solo_distances, floor, longest = _distance_summary(boards)
-    undecided, unsolvable, known_cost = bounded.undecided, bounded.unsolvable, best.sum_of_costs
+    _, solo_distances, floor, _ = _distance_summary(boards)
+    known_cost = best.sum_of_costs
     last_cost = jnp.where(known_cost < NEVER, known_cost - 1, jnp.int16(K * horizon))
-    min_cost, min_makespan = bounded.min_cost, bounded.min_makespan
 
     def make_queries(
         sum_objective: bool,
@@ -211,38 +263,21 @@ def _search_boards(
             active=active,
         )
 
-    for_cost = make_queries(True, True, min_cost, last_cost, bounded.may_be_cheaper)
+    for_cost = make_queries(True, True, bounded.min_cost, last_cost, bounded.may_be_cheaper)
     first_queries = _concatenate(for_cost, for_cost._replace(active=jnp.zeros(B, bool)))
 
-    def update_best_plans(costs: QueryResults) -> BestPlans:
-        """Return the best known plans after the search for the sum of costs."""
-        length = path_makespan(costs.paths)
-        shorter = costs.solved & (length < best.makespan)
-        return BestPlans(
-            sum_of_costs=jnp.where(costs.solved, costs.bound, known_cost),
-            paths=jnp.where(costs.solved, costs.paths, best.paths),
-            makespan=jnp.where(shorter, length, best.makespan),
-            makespan_paths=jnp.where(shorter, costs.paths, best.makespan_paths),
-        )
-
-    def is_wait_undecided(plans: BestPlans) -> jax.Array:
-        """Return whether a plan with this cost and without waits may exist, bool (B,)."""
-        cost = plans.sum_of_costs
-        # A plan without excess has no waits, and on a bipartite grid an odd excess requires a wait.
-        # The question is open for an even excess if the known plan has waits.
-        is_even = (cost > floor) & ((cost - floor) % 2 == 0)
-        return is_even & (bounded.min_waitless_cost <= cost) & has_waits(plans.paths)
-
     def remaining_queries(costs: QueryResults) -> TreeQueries:
-        best_plans = update_best_plans(costs)
+        best_plans = _update_best_plans(best, costs)
         cost = best_plans.sum_of_costs
         # Without the optimal cost a board stays UNKNOWN, so it needs no further search.
-        has_cost = undecided & (cost < NEVER) & ~costs.gave_up
-        waitless = make_queries(True, False, cost, cost, has_cost & is_wait_undecided(best_plans))
+        has_cost = bounded.undecided & (cost < NEVER) & ~costs.gave_up
+        waitless = make_queries(
+            True, False, cost, cost, has_cost & _is_wait_undecided(best_plans, bounded, floor)
+        )
         last_makespan = jnp.where(best_plans.makespan < NEVER, best_plans.makespan - 1, horizon)
-        shorter = has_cost & (min_makespan <= last_makespan)
+        shorter = has_cost & (bounded.min_makespan <= last_makespan)
         return _concatenate(
-            make_queries(False, True, min_makespan, last_makespan, shorter), waitless
+            make_queries(False, True, bounded.min_makespan, last_makespan, shorter), waitless
         )
 
     def search(previous: QueryResults, is_first: jax.Array) -> tuple[QueryResults, QueryResults]:
@@ -259,47 +294,28 @@ def _search_boards(
     _, results = jax.lax.scan(search, initial, jnp.array([True, False]))
     costs, _ = _split_results(jax.tree.map(lambda leaf: leaf[0], results))
     makespans, waitless = _split_results(jax.tree.map(lambda leaf: leaf[1], results))
-    plans = update_best_plans(costs)
+    return costs, makespans, waitless
+
+
+def _update_best_plans(best: BestPlans, costs: QueryResults) -> BestPlans:
+    """Return the best known plans after the search for the sum of costs."""
+    length = path_makespan(costs.paths)
+    shorter = costs.solved & (length < best.makespan)
+    return BestPlans(
+        sum_of_costs=jnp.where(costs.solved, costs.bound, best.sum_of_costs),
+        paths=jnp.where(costs.solved, costs.paths, best.paths),
+        makespan=jnp.where(shorter, length, best.makespan),
+        makespan_paths=jnp.where(shorter, costs.paths, best.makespan_paths),
+    )
+
+
+def _is_wait_undecided(plans: BestPlans, bounded: _BoundedBoards, floor: jax.Array) -> jax.Array:
+    """Return whether a plan with this cost and without waits may exist, bool (B,)."""
     cost = plans.sum_of_costs
-    makespan = jnp.where(makespans.solved, makespans.bound, plans.makespan)
-    shortest_paths = jnp.where(makespans.solved, makespans.paths, plans.makespan_paths)
-    optimal = connected & ~unsolvable & (cost < NEVER) & (makespan < NEVER)
-    optimal &= ~costs.gave_up & ~makespans.gave_up
-    # The searches only consider arrivals up to the horizon. A plan with a later arrival costs at
-    # least horizon + 1 for that agent plus the distances of the others. If the cost is
-    # at most this bound, no such plan is cheaper. If it is below the bound, no such plan has the
-    # same cost and no waits.
-    min_late_cost = horizon + 1 + floor - longest
-    optimal &= (cost == min_cost) | (cost <= min_late_cost)
-    optimal &= waitless.solved | ~is_wait_undecided(plans) | (cost < min_late_cost)
-    optimal &= ~waitless.gave_up
-    unproved = jnp.where(~connected | unsolvable, Status.UNSOLVABLE, Status.UNKNOWN)
-    status = jnp.where(optimal, Status.OPTIMAL, unproved)
-
-    def make_plan(paths: jax.Array) -> jax.Array:
-        actions = batch_major_actions(path_actions(paths))
-        return jnp.where(optimal[:, None, None], actions, jnp.int8(-1))
-
-    by_trees = Solution(
-        status=status.astype(jnp.int8),
-        sum_of_costs=jnp.where(optimal, cost, jnp.int16(-1)),
-        makespan=jnp.where(optimal, makespan, jnp.int16(-1)),
-        needs_wait=optimal & (cost > floor) & ~waitless.solved & has_waits(plans.paths),
-        plan=make_plan(plans.paths),
-        makespan_plan=make_plan(shortest_paths),
-        expansions=costs.expansions + makespans.expansions + waitless.expansions,
-    )
-    limits = [axis_size - 2 for axis_size in DENSE_AXIS_SIZES[K]]
-    remaining = [undecided & ~optimal & fits for fits in split_by_size(bounded.sizes, limits)]
-    proved = (plans.makespan == min_makespan) | (undecided & ~costs.gave_up & ~makespans.gave_up)
-    shortest = ShortestPlans(
-        proved=proved & (makespan < NEVER),
-        makespan=makespan,
-        plan=batch_major_actions(path_actions(shortest_paths)),
-    )
-    by_trees, shortest = materialize((by_trees, shortest), jnp.any(boards.solo_distances <= NEVER))
-    bounds = jnp.array([[makespans.bound, makespan], [costs.bound, cost]], jnp.int32)
-    return TreeResults(by_trees, shortest, bounds, jnp.stack(remaining))
+    # A plan without excess has no waits, and on a bipartite grid an odd excess requires a wait.
+    # The question is open for an even excess if the known plan has waits.
+    is_even = (cost > floor) & ((cost - floor) % 2 == 0)
+    return is_even & (bounded.min_waitless_cost <= cost) & has_waits(plans.paths)
 
 
 def _split_results(results: QueryResults) -> tuple[QueryResults, QueryResults]:

@@ -113,7 +113,7 @@ class _Problem(NamedTuple):
     last: LastAgent
     outer: _OuterAgents
     inner: _InnerAgents
-    minimise_cost: jax.Array
+    sum_objective: jax.Array
     may_wait: jax.Array
     bound: jax.Array
 
@@ -124,7 +124,7 @@ def _block_index(numbers: Sequence[jax.Array], axis_size: int) -> jax.Array:
 
 
 def _make_outer_agents(
-    components: Components, last: LastAgent, distances: jax.Array, minimise_cost: jax.Array
+    components: Components, last: LastAgent, distances: jax.Array, sum_objective: jax.Array
 ) -> _OuterAgents:
     K, axis_size = components.positions.shape
     count = K - INNER
@@ -142,7 +142,7 @@ def _make_outer_agents(
     cells, edges = components.positions[k, numbers], components.edge_positions[k, numbers]
     ends = components.edge_ends[k, :, numbers]  # (count, P, 2)
     at_goal = jnp.any(ends == components.goal[:count, None, None], axis=2)
-    at_goal = at_goal & (numbers > 0) & minimise_cost
+    at_goal = at_goal & (numbers > 0) & sum_objective
     retirement = jnp.where(at_goal, 0, unused)
     options = [ends[..., 0], ends[..., 1], retirement]
 
@@ -174,7 +174,7 @@ def _make_outer_agents(
         legal_edges=are_distinct(edges),
         colours=jnp.stack(has_colour),
         active=jnp.sum(jnp.broadcast_to(numbers > 0, (count, P)), axis=0, dtype=jnp.int32),
-        remaining=_combine_distances(distances[k, numbers], minimise_cost),
+        remaining=_combine_distances(distances[k, numbers], sum_objective),
         sources=find_neighbours(2),
         targets=find_neighbours(3),
         cells=jnp.stack([find_free(components.positions[i], cells) for i in inner]),
@@ -189,7 +189,7 @@ def _make_inner_agents(
     components: Components,
     last: LastAgent,
     distances: jax.Array,
-    minimise_cost: jax.Array,
+    sum_objective: jax.Array,
     max_distance: int,
 ) -> _InnerAgents:
     K, axis_size = components.positions.shape
@@ -214,7 +214,7 @@ def _make_inner_agents(
         colours=colours,
         active=jnp.asarray(np.stack(active)),
         remaining=jnp.where(
-            minimise_cost,
+            sum_objective,
             first_distance + second_distance,
             jnp.maximum(first_distance, second_distance),
         ),
@@ -222,17 +222,17 @@ def _make_inner_agents(
     )
 
 
-def _combine_distances(distances: jax.Array, minimise_cost: jax.Array) -> jax.Array:
+def _combine_distances(distances: jax.Array, sum_objective: jax.Array) -> jax.Array:
     """Return the sum, or for the makespan the maximum, of distances int32 (O, P), int32 (P,)."""
     farthest = jnp.max(distances, axis=0, initial=0)
-    return jnp.where(minimise_cost, jnp.sum(distances, axis=0, dtype=jnp.int32), farthest)
+    return jnp.where(sum_objective, jnp.sum(distances, axis=0, dtype=jnp.int32), farthest)
 
 
 def search_blocks(
     components: Components,
     N: int,
     distances: jax.Array,
-    minimise_cost: jax.Array,
+    sum_objective: jax.Array,
     may_wait: jax.Array,
     max_cost: jax.Array,
     bound: jax.Array,
@@ -244,7 +244,7 @@ def search_blocks(
         components: Numbered cells and edges of one board.
         N: Number of rows of the board (static).
         distances: int32 (K, A), distances to the goal by cell number; 0 if retired or absent.
-        minimise_cost: bool (), minimise the sum of costs instead of the makespan.
+        sum_objective: bool (), minimise the sum of costs instead of the makespan.
         may_wait: bool (), whether agents may wait before they retire.
         max_cost: int32 (), cost after which the search stops.
         bound: int32 (), largest sum of costs, or makespan, of the plans to look for.
@@ -257,21 +257,21 @@ def search_blocks(
     P = axis_size ** (K - INNER)
     last = make_last_agent(components, N)
     max_distance = min(N * N, axis_size)
-    outer = _make_outer_agents(components, last, distances, minimise_cost)
-    inner = _make_inner_agents(components, last, distances, minimise_cost, max_distance)
-    problem = _Problem(components, last, outer, inner, minimise_cost, may_wait, bound)
+    outer = _make_outer_agents(components, last, distances, sum_objective)
+    inner = _make_inner_agents(components, last, distances, sum_objective, max_distance)
+    problem = _Problem(components, last, outer, inner, sum_objective, may_wait, bound)
 
     def find_block(numbers: jax.Array) -> jax.Array:
         return _block_index(list(numbers[: K - INNER]), axis_size)
 
-    goal_numbers = jnp.where(minimise_cost, jnp.zeros(K, jnp.int32), components.goal)
+    goal_numbers = jnp.where(sum_objective, jnp.zeros(K, jnp.int32), components.goal)
     goal = find_block(goal_numbers), single_state(goal_numbers[-INNER:], axis_size)
     states = single_state(components.start[-INNER:], axis_size)
     block = find_block(components.start)
     is_start = jnp.arange(P) == block
     # At cost 0, states are queued as at any cost, for as many agents as exist.
     num_agents = jnp.sum(components.start > 0, dtype=jnp.int32)
-    slot = jnp.where(minimise_cost, num_agents, 1) % (K + 1)
+    slot = jnp.where(sum_objective, num_agents, 1) % (K + 1)
     cost_bits = jnp.zeros((COST_BITS, *states.shape), jnp.uint32).at[0].set(states)
     buffers = buffers._replace(
         reached=jax.lax.dynamic_update_index_in_dim(buffers.reached, states, block, 0),
@@ -320,11 +320,11 @@ def _advance(
     is_queued = state.is_queued.at[slot].set(state.is_queued[slot] & ~complete)
     stuck = complete & ~jnp.any(is_queued)
     # All sets after the last states would be empty.
-    final_cost = jnp.where(stuck & problem.minimise_cost & ~state.solved, max_cost, cost)
+    final_cost = jnp.where(stuck & problem.sum_objective & ~state.solved, max_cost, cost)
     return state._replace(
         cost=jnp.where(complete, final_cost, state.cost),
         half_done=~complete,
-        stuck=stuck & ~problem.minimise_cost,
+        stuck=stuck & ~problem.sum_objective,
         is_queued=is_queued,
     )
 
@@ -337,7 +337,7 @@ def _move_blocks(
     source_mask: jax.Array,
 ) -> tuple[jax.Array, jax.Array]:
     """Move the agents of all source blocks; return `moved` and its written blocks, bool (P,)."""
-    components, last, outer, inner, minimise_cost = problem[:5]
+    components, last, outer, inner, sum_objective = problem[:5]
     K = len(components.start)
     opaque_true = components.fits
     agents = [K - INNER, K - INNER + 1]
@@ -361,7 +361,7 @@ def _move_blocks(
             vertical=inner.free_edges.vertical & mask & outer.last_vertical[edges],
         )
         states = materialize_call(find_origins, opaque_true, buffers.queue, is_source)
-        states = move_agents(states, components, last, free_edges, minimise_cost, agents)
+        states = move_agents(states, components, last, free_edges, sum_objective, agents)
 
         def merge_target(
             j: jax.Array, moving: tuple[jax.Array, jax.Array]
@@ -394,11 +394,11 @@ def _update_block(
     target_mask: jax.Array,
 ) -> BlockSearch:
     """Record and queue the moved states of a block that are new at this cost."""
-    components, _, outer, inner, minimise_cost, may_wait, bound = problem
+    components, _, outer, inner, sum_objective, may_wait, bound = problem
     K = len(components.start)
     opaque_true, buffers = components.fits, state.buffers
     # The cost that the inner agents may still incur.
-    slack = bound - cost - jnp.where(minimise_cost, outer.remaining[block], 0)
+    slack = bound - cost - jnp.where(sum_objective, outer.remaining[block], 0)
 
     def find_new(
         moved: jax.Array, reached: jax.Array, is_written: jax.Array
@@ -406,7 +406,7 @@ def _update_block(
         distinct = outer.cells[0, block][:, None] & outer.cells[1, block]
         legal = inner.legal & outer.last_cells[block] & target_mask
         last_slack = jnp.where(
-            minimise_cost,
+            sum_objective,
             slack - inner.remaining,
             jnp.where(inner.remaining <= slack, slack, -1),
         )
@@ -431,7 +431,7 @@ def _update_block(
     ) -> tuple[jax.Array, jax.Array]:
         """Queue the states in which `a` of the inner agents have not retired."""
         queue, is_queued = queues
-        next_cost = jnp.where(minimise_cost, cost + outer.active[block] + a, cost + 1)
+        next_cost = jnp.where(sum_objective, cost + outer.active[block] + a, cost + 1)
         slot = next_cost % (K + 1)
 
         def merge(queue: jax.Array, is_queued: jax.Array) -> tuple[jax.Array, jax.Array]:

@@ -149,7 +149,7 @@ def _solve_board(
 
     def search(results: _Progress, attempt: tuple[jax.Array, ...]) -> tuple[_Progress, None]:
         objective, slack = attempt
-        minimise_cost, may_wait = objective != _MAKESPAN, objective != _WAITLESS
+        sum_objective, may_wait = objective != _MAKESPAN, objective != _WAITLESS
         makespan, cost, buffers = results.makespan, results.cost, results.buffers
         excess = cost - distances
         # An odd excess requires a wait, because the cells are coloured like a chessboard.
@@ -157,27 +157,27 @@ def _solve_board(
         needs_makespan = ~board.has_makespan & (makespan == 0) & ~results.unsolvable
         needs_cost = (board.has_makespan | (makespan > 0)) & (cost == 0)
         active = jnp.where(
-            minimise_cost, jnp.where(may_wait, needs_cost, is_undecided), needs_makespan
+            sum_objective, jnp.where(may_wait, needs_cost, is_undecided), needs_makespan
         )
         active &= components.fits
-        max_cost = jnp.where(minimise_cost, MAX_COST, min(horizon, MAX_COST))
+        max_cost = jnp.where(sum_objective, MAX_COST, min(horizon, MAX_COST))
         max_cost = jnp.where(active, jnp.where(may_wait, max_cost, cost), 0)
-        lower, upper = jnp.where(minimise_cost, board.cost_bounds, board.makespan_bounds)
+        lower, upper = jnp.where(sum_objective, board.cost_bounds, board.makespan_bounds)
         bound = jnp.where(may_wait, jnp.minimum(lower + slack, upper), cost)
         look_up: Callable[[jax.Array], jax.Array]
         state: _SetSearch | BlockSearch
         if buffers is None:
-            state = _search_sets(components, N, minimise_cost, may_wait, max_cost)
+            state = _search_sets(components, N, sum_objective, may_wait, max_cost)
             look_up = partial(_least_costs, state.cost_bits)
         else:
             state = search_blocks(
-                components, N, goal_distances, minimise_cost, may_wait, max_cost, bound, buffers
+                components, N, goal_distances, sum_objective, may_wait, max_cost, bound, buffers
             )
             look_up, buffers = partial(least_costs, state), state.buffers
         value = jnp.where(state.solved, state.cost, 0)
-        plan, length = _trace_plan(components, look_up, N, minimise_cost, value * may_wait, horizon)
+        plan, length = _trace_plan(components, look_up, N, sum_objective, value * may_wait, horizon)
         # Without a bound, the search has examined every reachable state.
-        unsolvable = active & ~minimise_cost & (bound >= NEVER) & state.stuck
+        unsolvable = active & ~sum_objective & (bound >= NEVER) & state.stuck
         is_final = active & (state.solved | (slack == NEVER))
 
         def update(target: int, new: jax.Array, old: jax.Array) -> jax.Array:
@@ -256,7 +256,7 @@ def _find_origins(recent: jax.Array, cost: jax.Array) -> jax.Array:
 def _search_sets(
     components: Components,
     N: int,
-    minimise_cost: jax.Array,
+    sum_objective: jax.Array,
     may_wait: jax.Array,
     max_cost: jax.Array,
 ) -> _SetSearch:
@@ -266,7 +266,7 @@ def _search_sets(
     shape = (num_words(axis_size), *(axis_size,) * (K - 1))
 
     start = single_state(components.start, axis_size)
-    goal_numbers = jnp.where(minimise_cost, jnp.zeros(K, jnp.int32), components.goal)
+    goal_numbers = jnp.where(sum_objective, jnp.zeros(K, jnp.int32), components.goal)
     # As a set, because on a TPU a look-up of one word would copy all words to another layout.
     goal = single_state(goal_numbers, axis_size)
 
@@ -285,7 +285,7 @@ def _search_sets(
         cost, colour = state.cost + 1, state.half_done.astype(jnp.int32)
         complete = may_wait | state.half_done
         origins = jax.lax.cond(
-            minimise_cost,
+            sum_objective,
             lambda recent: _find_origins(recent, cost),
             lambda recent: recent[(cost - 1) % (K + 1)],
             state.recent,
@@ -293,7 +293,7 @@ def _search_sets(
         origins = jax.lax.cond(
             may_wait, lambda x: x, lambda x: x & states_of_colour(colour), origins
         )
-        reached = take_step(origins, components, last, minimise_cost)
+        reached = take_step(origins, components, last, sum_objective)
 
         def add_states(reached: jax.Array, recent: jax.Array) -> tuple[jax.Array, jax.Array]:
             previous = recent[(cost - 1) % (K + 1)]
@@ -323,7 +323,7 @@ def _search_sets(
             recent=state.recent.at[cost % (K + 1)].set(states),
             cost_bits=cost_bits,
             solved=complete & jnp.any(states & goal != 0),
-            stuck=~minimise_cost & may_wait & ~jnp.any(new != 0),
+            stuck=~sum_objective & may_wait & ~jnp.any(new != 0),
         )
 
     cost_bits = jnp.zeros((COST_BITS, *shape), jnp.uint32).at[0].set(start)
@@ -345,7 +345,7 @@ def _trace_plan(
     components: Components,
     look_up: Callable[[jax.Array], jax.Array],
     N: int,
-    minimise_cost: jax.Array,
+    sum_objective: jax.Array,
     cost: jax.Array,
     horizon: int,
 ) -> tuple[jax.Array, jax.Array]:
@@ -384,7 +384,7 @@ def _trace_plan(
                 # Two agents must not swap cells. Absent agents have position -1.
                 legal &= (old[i] != new[j]) | (old[j] != new[i]) | (new[i] < 0)
         least = look_up(previous)
-        step_cost = jnp.where(minimise_cost, jnp.sum(previous > 0, axis=0, dtype=jnp.int32), 1)
+        step_cost = jnp.where(sum_objective, jnp.sum(previous > 0, axis=0, dtype=jnp.int32), 1)
         choice = jnp.argmax(legal & (least == cost - step_cost))
         change = new - old[:, choice]
         deltas = ACTION_DELTAS @ np.array([N, 1])
@@ -396,7 +396,7 @@ def _trace_plan(
             actions.at[steps].set(action, mode="drop"),
         )
 
-    goal = jnp.where(minimise_cost, jnp.zeros(K, jnp.int32), components.goal)
+    goal = jnp.where(sum_objective, jnp.zeros(K, jnp.int32), components.goal)
     initial = (cost, jnp.int32(0), goal, jnp.zeros((horizon, K), jnp.int8))
     _, length, _, actions = jax.lax.while_loop(lambda state: state[0] > 0, step_back, initial)
     index = length - 1 - np.arange(horizon)  # the actions are in reverse

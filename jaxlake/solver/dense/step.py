@@ -161,13 +161,13 @@ def legal_states(components: Components, last: LastAgent, agents: Sequence[int])
 
 
 def take_step(
-    states: jax.Array, components: Components, last: LastAgent, minimise_cost: jax.Array
+    states: jax.Array, components: Components, last: LastAgent, sum_objective: jax.Array
 ) -> jax.Array:
     """Return the joint states one step away from `states`, uint32 (W, A, ...)."""
     K = components.positions.shape[0]
     agents = range(K - 1)
     free_edges = find_free_edges(components, last, np.roll(agents, 1).tolist())
-    moved = move_agents(states, components, last, free_edges, minimise_cost, agents)
+    moved = move_agents(states, components, last, free_edges, sum_objective, agents)
     return moved & legal_states(components, last, agents)
 
 
@@ -176,7 +176,7 @@ def move_agents(
     components: Components,
     last: LastAgent,
     free_edges: FreeEdges,
-    minimise_cost: jax.Array,
+    sum_objective: jax.Array,
     agents: Sequence[int],
 ) -> jax.Array:
     """Move `agents`, which have the axes of `states`, and the last agent.
@@ -186,7 +186,7 @@ def move_agents(
     edge_ends, cell_edges = components.edge_ends, components.cell_edges
     unused = states.shape[-1] - 1
     # Agents that reach their goal may retire if the sum of costs is minimised.
-    retirements = jnp.where(minimise_cost, cell_edges[:, :4, 0], unused)
+    retirements = jnp.where(sum_objective, cell_edges[:, :4, 0], unused)
     cell_edges = cell_edges.at[:, :4, 0].set(retirements)
     opaque_true = components.fits  # only boards that fit are searched
     *outer, inner = agents
@@ -207,7 +207,7 @@ def move_agents(
         states = gather(states, i, edge_ends[agent])
     states = materialize_call(lambda x: jnp.moveaxis(x, axis, 1), opaque_true, states)
     states = gather(states, 1, edge_ends[inner])
-    states = _move_last_agent(states, last, free_edges, minimise_cost, opaque_true)
+    states = _move_last_agent(states, last, free_edges, sum_objective, opaque_true)
     states = gather(states, 1, cell_edges[inner])
     states = materialize_call(lambda x: jnp.moveaxis(x, 1, axis), opaque_true, states)
     for i, agent in enumerate(outer, start=1):
@@ -236,7 +236,7 @@ def _move_last_agent(
     states: jax.Array,
     last: LastAgent,
     free_edges: FreeEdges,
-    minimise_cost: jax.Array,
+    sum_objective: jax.Array,
     opaque_true: jax.Array,
 ) -> jax.Array:
     """Move the last agent over a free edge, by the edge numbers of the other agents."""
@@ -269,7 +269,7 @@ def _move_last_agent(
             moved = [word | s for word, s in zip(moved, shifted, strict=True)]
         at_goal = reduce(jnp.bitwise_or, (moved[w] & last.goal[w] for w in range(W)))
         moved[0] |= jnp.where(free_edges.distinct, states[0] & 1, jnp.uint32(0))
-        moved[0] |= ((at_goal != 0) & minimise_cost).astype(jnp.uint32)
+        moved[0] |= ((at_goal != 0) & sum_objective).astype(jnp.uint32)
         return moved
 
     words = materialize_call(
