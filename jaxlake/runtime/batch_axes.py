@@ -41,8 +41,7 @@ def merge_batch_axes(function: Callable[..., T], *, num_shared: int = 0) -> Call
         first, is_batched = jax.tree.leaves(arguments)[0], jax.tree.leaves(in_batched)[0]
         B = first.shape[1 if is_batched else 0]  # reshape cannot infer it for empty results
         results = jax.tree.map(
-            lambda leaf: leaf.reshape(axis_size, B, *leaf.shape[1:]),
-            batch_function(*flat, *shared),
+            lambda leaf: leaf.reshape(axis_size, B, *leaf.shape[1:]), batch_function(*flat, *shared)
         )
         return results, jax.tree.map(lambda _: True, results)
 

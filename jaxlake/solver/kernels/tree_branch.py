@@ -209,12 +209,7 @@ class PathStore:
         self.horizon = self.times - 1
 
     def replace_with_goal(
-        self,
-        agent: jax.Array,
-        depth: jax.Array,
-        goal: jax.Array,
-        end: jax.Array,
-        where: jax.Array,
+        self, agent: jax.Array, depth: jax.Array, goal: jax.Array, end: jax.Array, where: jax.Array
     ) -> None:
         """Save the path of an agent up to `end`, and overwrite it with the agent's goal."""
 

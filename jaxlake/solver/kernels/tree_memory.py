@@ -23,7 +23,7 @@ CELL_MASK = FORCED - 1
 """Bits of a path's entry that hold the cell."""
 
 SCALAR_FIELDS = ("sum_objective", "may_wait", "min_bound", "max_bound", "budget")
-"""Fields of `TreeQueries` with one number per query."""
+"""Fields of `TreeQueries` with one number per query, in the order of the kernel's input."""
 
 
 class LaneQueries(NamedTuple):

@@ -18,7 +18,6 @@ from jaxlake.solver.kernels.tree_branch import (
 from jaxlake.solver.kernels.tree_memory import (
     CELL_MASK,
     LANES,
-    SCALAR_FIELDS,
     Helpers,
     LaneQueries,
     Memory,
@@ -74,33 +73,19 @@ def search(*refs: Any, board: Geometry, helpers: int, barrier: bool) -> None:
     Every node has `helpers` lanes. With `barrier`, lanes synchronise before they read values that
     other lanes wrote.
     """
-    (
-        settings,
-        free,
-        starts,
-        goals,
-        solo_distances,
-        pair_costs,
-        stairs,
-        scalars,
-        results,
-        result_paths,
-        *memory,
-    ) = refs
+    settings, free, starts, goals, solo_distances, pair_costs, stairs, scalars, *outputs = refs
+    results, result_paths, *memory = outputs
     lane = jax.lax.broadcasted_iota(jnp.int32, (LANES,), 0)
     num_queries, team_size, split = settings[0], settings[1], settings[2]
     num_teams = jax.lax.div(jnp.int32(LANES // helpers), team_size)
-    sizes = jnp.zeros_like(lane) + team_size
+    team_sizes = jnp.zeros_like(lane) + team_size
     node_lanes = Helpers.create(lane, helpers, barrier)
-    node = node_lanes.node
-    teams = Teams(sizes, jax.lax.div(node, sizes), jax.lax.rem(node, sizes), split, node_lanes)
+    team, rank = jax.lax.div(node_lanes.node, team_sizes), jax.lax.rem(node_lanes.node, team_sizes)
+    teams = Teams(team_sizes, team, rank, split, node_lanes)
 
     def search_batch(batch: jax.Array) -> jax.Array:
         index = batch * num_teams + teams.team
         agents, pairs = range(starts.shape[0]), range(stairs.shape[1])
-        sum_objective, may_wait, min_bound, max_bound, budget = (
-            scalars[i, index] for i in range(len(SCALAR_FIELDS))
-        )
         query = LaneQueries(
             free=tuple(free[w, index] for w in range(board.words)),
             starts=tuple(starts[k, index] for k in agents),
@@ -108,11 +93,11 @@ def search(*refs: Any, board: Geometry, helpers: int, barrier: bool) -> None:
             solo_distances=[solo_distances[k, index] for k in agents],
             pair_costs=[pair_costs[p, index] for p in pairs],
             stairs=[[stairs[w, p, index] for p in pairs] for w in (0, 1)],
-            sum_objective=sum_objective != 0,
-            may_wait=may_wait != 0,
-            min_bound=min_bound,
-            max_bound=max_bound,
-            budget=budget,
+            sum_objective=scalars[0, index] != 0,
+            may_wait=scalars[1, index] != 0,
+            min_bound=scalars[2, index],
+            max_bound=scalars[3, index],
+            budget=scalars[4, index],
         )
         program = _Program(query, Memory(*memory), board, lane, teams)
         busy = index < num_queries
@@ -129,12 +114,7 @@ class _Program:
     """Search of the queries that a program processes at once, one per team."""
 
     def __init__(
-        self,
-        query: LaneQueries,
-        memory: Memory,
-        board: Geometry,
-        lane: jax.Array,
-        teams: Teams,
+        self, query: LaneQueries, memory: Memory, board: Geometry, lane: jax.Array, teams: Teams
     ) -> None:
         self.query, self.memory = query, memory
         self.lane, self.teams = lane, teams
@@ -225,9 +205,7 @@ class _Program:
         latest = jnp.minimum(latest_allowed, latest_within_bound)
         request = self._make_request(lanes, agent, goal, active & ~is_absent, splits)
         arrival = self.planner.earliest_arrival(
-            request,
-            select_agent(lanes.earliest, agent),
-            jnp.where(active & ~is_absent, latest, -1),
+            request, select_agent(lanes.earliest, agent), jnp.where(active & ~is_absent, latest, -1)
         )
         arrival = jnp.where(is_absent, 0, arrival)
 
@@ -304,12 +282,7 @@ class _Program:
         return self._coordinate_teams(lanes, root_planned)
 
     def _make_request(
-        self,
-        lanes: _Lanes,
-        agent: jax.Array,
-        goal: jax.Array,
-        active: jax.Array,
-        splits: jax.Array,
+        self, lanes: _Lanes, agent: jax.Array, goal: jax.Array, active: jax.Array, splits: jax.Array
     ) -> ReplanRequest:
         patient = ~self.query.sum_objective
         num_levels = jnp.where(splits, lanes.depth + 1, 0)

@@ -222,12 +222,8 @@ def replan_agent(
     bits = materialize(space_time.path_bits(cells, R), opaque_true)
     forbidden = _forbidden_moves(query, node, bits, agent, is_agent)
     blocked = (forbidden, forbidden | space_time.block_paths(bits, R, ~is_agent))
-    start, goal = materialize(
-        tuple(
-            cell_bitboard(select_agent(cells, agent), R) for cells in (query.starts, query.goals)
-        ),
-        opaque_true,
-    )
+    start, goal = (select_agent(ends, agent) for ends in (query.starts, query.goals))
+    start, goal = materialize((cell_bitboard(start, R), cell_bitboard(goal, R)), opaque_true)
     reachable = space_time.reach_goal(
         start,
         goal,
@@ -260,7 +256,7 @@ def _forbidden_moves(
         # A path ends at its agent's goal. Once the agent must rest there, others must not enter.
         resting = (rows == bits.row[k, -1]) & (node.latest[k] <= t) & ~is_agent[k]
         cells |= jnp.where(resting, bits.bit[k, -1], zero)
-    # The required cells of other agents are forbidden; for the agent itself, all other cells are.
+    # Forbid the required cells of other agents, and if this agent has one, all cells except it.
     cells |= unite_cells(node.fixed[0], node.fixed[1], R, ~is_agent)
     row, bit = (select_agent(part, agent)[:, None] for part in node.fixed)
     cells |= jnp.where(bit == 0, zero, ~jnp.where(rows == row, bit, zero))

@@ -35,10 +35,7 @@ from jaxlake.solver.trees.conflicts import (
 from jaxlake.solver.trees.lanes import MAX_DEPTH, Teams, TreeLanes, new_lanes, start_queries
 from jaxlake.solver.trees.node import QueryResults, TreeLevel, TreeQueries, empty_results
 
-_STAGES = (
-    (1, 0, EXPANSIONS_BEFORE_TEAM),
-    (TEAM_LANES, SHARED_SPLITS, np.iinfo(np.int32).max),
-)
+_STAGES = ((1, 0, EXPANSIONS_BEFORE_TEAM), (TEAM_LANES, SHARED_SPLITS, np.iinfo(np.int32).max))
 """Per stage: lanes per query, splits that they divide, and the limit on replanned agents."""
 
 
