@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxlake.generator import mixture
+from jaxlake.board import limits
 from jaxlake.generator.candidates import decode_boards, draw_codes
 from jaxlake.runtime.random_keys import check_key
 from jaxlake.solver import DEFAULT_HORIZON, Status, solve_batch
@@ -100,8 +100,8 @@ def survey(
         if feasible:
             sizes, holes = jnp.array(feasible, jnp.int32).T[1:]
             largest, batch = max(kind[1] for kind in feasible), len(feasible) * candidates
-            limits = (agents, largest, candidates, horizon, min(_BATCH_SIZE, batch))
-            counts = _count_outcomes(key, sizes, holes, *limits)
+            options = (agents, largest, candidates, horizon, min(_BATCH_SIZE, batch))
+            counts = _count_outcomes(key, sizes, holes, *options)
             for kind, row in zip(feasible, np.asarray(counts).tolist(), strict=True):
                 surveys[kind] = KindSurvey(*kind, candidates, *row)
     return [surveys[kind] for kind in strata]
@@ -195,7 +195,7 @@ def feasibility_map(
     waits = [float(ratio) for ratio in wait_ratios]
     grid = list(itertools.product(num_agents, sizes, map(float, hole_ratios)))
     _check_grid(grid, waits)
-    kinds = [(agents, size, mixture.holes_on_board(size, ratio)) for agents, size, ratio in grid]
+    kinds = [(agents, size, limits.holes_on_board(size, ratio)) for agents, size, ratio in grid]
     strata = survey(key, kinds, candidates=candidates, horizon=horizon)
     return [
         _make_row(kind_survey, hole_ratio, wait_ratio)
@@ -207,8 +207,8 @@ def feasibility_map(
 def _check_grid(grid: Sequence[tuple[int, int, float]], waits: Sequence[float]) -> None:
     agents, sizes, holes = zip(*grid, strict=True) if grid else ((), (), ())
     for name, values, low, high in (
-        ("num_agents", agents, mixture.MIN_AGENTS, mixture.MAX_AGENTS),
-        ("sizes", sizes, mixture.MIN_SIZE, mixture.MAX_SIZE),
+        ("num_agents", agents, limits.MIN_AGENTS, limits.MAX_AGENTS),
+        ("sizes", sizes, limits.MIN_SIZE, limits.MAX_SIZE),
         ("hole_ratios", holes, 0, 1),
         ("wait_ratios", waits, 0, 1),
     ):
@@ -232,7 +232,7 @@ def _make_row(kind_survey: KindSurvey, hole_ratio: float, wait_ratio: float) -> 
         acceptance=kind_survey.acceptance(wait_ratio),
         acceptance_low=acceptance_low,
         acceptance_high=acceptance_high,
-        problem=mixture.infeasibility(kind_survey.size, hole_ratio, kind_survey.num_agents)
+        problem=limits.infeasibility(kind_survey.size, hole_ratio, kind_survey.num_agents)
         or _describe_missing_kind(kind_survey, wait_ratio),
     )
 
@@ -271,10 +271,10 @@ def acceptance(
     """
     if not 0.0 <= wait_ratio <= 1.0:
         raise ValueError(f"wait_ratio must be in [0, 1], got {wait_ratio}")
-    if mixture.infeasibility(size, hole_ratio, num_agents) is not None:
+    if limits.infeasibility(size, hole_ratio, num_agents) is not None:
         return 0.0
     strata = _shipped_surveys().get((num_agents, size), ())
-    holes = mixture.holes_on_board(size, hole_ratio)
+    holes = limits.holes_on_board(size, hole_ratio)
     for kind_survey in strata:
         if kind_survey.holes == holes:
             return kind_survey.acceptance(wait_ratio)

@@ -11,8 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxlake.board.limits import validate_mixture
-from jaxlake.generator import mixture
+from jaxlake.board.limits import MAX_AGENTS, MAX_SIZE, MIN_AGENTS, MIN_SIZE, validate_mixture
 from jaxlake.generator.board_parts import ALL_BOARDS, Part, validate_part
 from jaxlake.generator.mixture import LakeParams
 from jaxlake.generator.pool import Generated as Generated
@@ -215,8 +214,8 @@ def _check_arguments(key: jax.Array, params: LakeParams, n: int, *limits: int | 
     max_size, max_agents, horizon, batch_size, max_candidates = limits
     for name, value, low, high in (
         ("n", n, 1, 1 << 24),
-        ("max_size", max_size, mixture.MIN_SIZE, mixture.MAX_SIZE),
-        ("max_agents", max_agents, mixture.MIN_AGENTS, mixture.MAX_AGENTS),
+        ("max_size", max_size, MIN_SIZE, MAX_SIZE),
+        ("max_agents", max_agents, MIN_AGENTS, MAX_AGENTS),
         ("horizon", horizon, 1, MAX_HORIZON),
         ("batch_size", batch_size, 1, 1 << 20),
         ("max_candidates", max_candidates, 0, 1 << 30),

@@ -9,13 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from jaxlake.board.limits import MAX_AGENTS as MAX_AGENTS
-from jaxlake.board.limits import MAX_SIZE as MAX_SIZE
-from jaxlake.board.limits import MIN_AGENTS as MIN_AGENTS
-from jaxlake.board.limits import MIN_SIZE as MIN_SIZE
 from jaxlake.board.limits import ROUNDING_TOLERANCE, validate_mixture
-from jaxlake.board.limits import holes_on_board as holes_on_board
-from jaxlake.board.limits import infeasibility as infeasibility
 from jaxlake.generator.candidates import multiply_high
 
 _ULP = np.float32(1.2e-7)

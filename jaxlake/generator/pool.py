@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxlake.board import limits
 from jaxlake.board.instance import Instance
 from jaxlake.generator import mixture
 from jaxlake.generator.candidates import code_length, decode_boards
@@ -150,8 +151,8 @@ def _make_layout(
     waits = jax.vmap(mixture.wait_counts)(params, boards)
     counts = jnp.stack([boards - waits, waits], axis=-1).reshape(G, NUM_KINDS)
 
-    feasible = (size >= mixture.MIN_SIZE) & (size <= options.max_size)
-    feasible &= (num_agents >= mixture.MIN_AGENTS) & (num_agents <= options.max_agents)
+    feasible = (size >= limits.MIN_SIZE) & (size <= options.max_size)
+    feasible &= (num_agents >= limits.MIN_AGENTS) & (num_agents <= options.max_agents)
     feasible &= (holes >= 0) & (holes <= size * size - 2 * num_agents)
 
     kinds = jnp.stack([size, holes, num_agents], axis=-1).reshape(C, S, 3)

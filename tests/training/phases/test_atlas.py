@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from jaxlake.board.limits import holes_on_board
 from jaxlake.generator.board_digests import board_digests
-from jaxlake.generator.mixture import holes_on_board
 from jaxlake.language.prompts import target
 from tests.paths import TINY
 from tests.training.fake_run import KilledError, StandInSampler, stop, without_vllm
