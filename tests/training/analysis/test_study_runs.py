@@ -200,7 +200,7 @@ def test_cluster_parameters_exist_in_submitit(tmp_path):
         with pytest.raises(UserError, match="--cluster-set is"):
             read_pairs("--cluster-set", [text])
     for wrong in ({"gpus": 1}, {"timeout_min": "long"}):
-        with pytest.raises(UserError, match="--cluster: got local with"):
+        with pytest.raises(UserError, match="--cluster local with"):
             Cluster("local", tmp_path, wrong)
     with pytest.raises(UserError, match="--cluster slurm"):
         Cluster("slurm", tmp_path, {})
