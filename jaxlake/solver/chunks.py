@@ -143,7 +143,8 @@ def map_chunks(
         def write(
             leaf: jax.Array | BatchMajor, update: jax.Array | BatchMajor
         ) -> jax.Array | BatchMajor:
-            axis, values, new = _lane_axis(leaf), _values(leaf), _values(update)
+            axis = 0 if isinstance(leaf, BatchMajor) else -1
+            values, new = _values(leaf), _values(update)
             if mostly_active:
                 values = jax.lax.dynamic_update_slice_in_dim(values, new, begin, axis)
             elif axis == 0:
@@ -181,10 +182,6 @@ def _values(leaf: jax.Array | BatchMajor) -> jax.Array:
 
 def _wrap_like(leaf: jax.Array | BatchMajor, values: jax.Array) -> jax.Array | BatchMajor:
     return BatchMajor(values) if isinstance(leaf, BatchMajor) else values
-
-
-def _lane_axis(leaf: jax.Array | BatchMajor) -> int:
-    return 0 if isinstance(leaf, BatchMajor) else -1
 
 
 def _take_lanes(tree: T, lanes: jax.Array) -> T:

@@ -120,7 +120,7 @@ def compute_solo_distances(free: jax.Array, starts: jax.Array, goals: jax.Array)
     return jax.lax.while_loop(lambda state: state[3], advance, state)[2]
 
 
-class _Forward(NamedTuple):
+class _ForwardState(NamedTuple):
     time: jax.Array  # int32 ()
     boards: tuple[jax.Array, ...]  # words (R, B) per level, cells that the agent can be in now
     arrivals: tuple[jax.Array, ...]  # int16 (B,) per requested level
@@ -176,7 +176,7 @@ def reach_goal(
             updated.append(jnp.where(at_goal, jnp.minimum(arrival, t), arrival))
         return tuple(updated)
 
-    def advance(state: _Forward) -> _Forward:
+    def advance(state: _ForwardState) -> _ForwardState:
         t = state.time
         boards, layers = [], []
         for board, layer, level in zip(state.boards, state.layers, blocked, strict=True):
@@ -185,9 +185,9 @@ def reach_goal(
             boards.append(wider & ~_at_time(level.cells, t + 1))
         next_t, reached = (t + 1).astype(jnp.int16), tuple(boards)
         arrivals = update_arrivals(next_t, reached, state.arrivals)
-        return _Forward(t + 1, reached, arrivals, tuple(layers))
+        return _ForwardState(t + 1, reached, arrivals, tuple(layers))
 
-    def is_unfinished(state: _Forward) -> jax.Array:
+    def is_unfinished(state: _ForwardState) -> jax.Array:
         waiting = state.arrivals[0] == never
         if patient is not None:
             waiting |= patient & (state.arrivals[1] == never)
@@ -195,7 +195,7 @@ def reach_goal(
 
     boards = tuple(start & ~level.cells[0] for level in blocked)
     arrivals = update_arrivals(jnp.int16(0), boards, (jnp.full(B, never),) * len(levels))
-    state = _Forward(jnp.int32(0), boards, arrivals, layers)
+    state = _ForwardState(jnp.int32(0), boards, arrivals, layers)
     state = jax.lax.while_loop(is_unfinished, advance, state)
     arrival = state.arrivals[0]
     if patient is not None:
@@ -203,7 +203,7 @@ def reach_goal(
     return Reachable(state.layers, arrival)
 
 
-class _Backward(NamedTuple):
+class _BackwardState(NamedTuple):
     cell: jax.Array  # words (R, B), current cell of the path
     sets: jax.Array  # words (R, B), current cells of all earliest paths
     cells: jax.Array  # words (T + 1, R, B), cells of the path so far
@@ -244,7 +244,7 @@ def trace_back(
     no_row = np.asarray(R, goal.dtype)
     barrier = jax.lax.optimization_barrier
 
-    def step_back(i: jax.Array, state: _Backward) -> _Backward:
+    def step_back(i: jax.Array, state: _BackwardState) -> _BackwardState:
         t = last - 1 - i
         cell, layer = state.cell, _at_time(reachable.layers[0], t)
         origins = blocked[0].moves(t).reversed()
@@ -281,9 +281,9 @@ def trace_back(
         sets = barrier((previous & walking) | (state.sets & ~walking))
         is_forced = ~bitboard.is_nonempty(sets & ~cell)
         forced = jax.lax.dynamic_update_index_in_dim(state.forced, is_forced, t, 0)
-        return _Backward(cell, sets, cells, forced)
+        return _BackwardState(cell, sets, cells, forced)
 
-    initial = _Backward(goal, goal, buffer, jnp.ones((times, B), bool))
+    initial = _BackwardState(goal, goal, buffer, jnp.ones((times, B), bool))
     final = jax.lax.fori_loop(0, last, step_back, initial)
     at_goal = np.arange(times, dtype=np.int16)[:, None] >= arrival
     path = jnp.where(at_goal, bitboard.find_only_cell(goal), bitboard.find_only_cell(final.cells))

@@ -195,11 +195,7 @@ def _num_slots(instance: Instance) -> int:
 
 @partial(jit_search, static_argnames=("horizon", "widths"))
 def _solve_one(
-    instance: Instance,
-    max_expansions: jax.Array | None,
-    *,
-    horizon: int,
-    widths: Widths,
+    instance: Instance, max_expansions: jax.Array | None, *, horizon: int, widths: Widths
 ) -> Solution:
     batch = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], instance)
     solutions = _solve_many(batch, max_expansions, horizon=horizon, widths=widths)
@@ -208,11 +204,7 @@ def _solve_one(
 
 @partial(jit_search, static_argnames=("horizon", "widths"))
 def _solve_many(
-    batch: Instance,
-    max_expansions: jax.Array | None,
-    *,
-    horizon: int,
-    widths: Widths,
+    batch: Instance, max_expansions: jax.Array | None, *, horizon: int, widths: Widths
 ) -> Solution:
     budget = budgets(batch, max_expansions)
     solutions = _batch_solver(horizon, widths)(batch, budget)

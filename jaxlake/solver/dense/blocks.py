@@ -99,7 +99,7 @@ class _InnerAgents(NamedTuple):
     """The inner agents, regardless of the outer ones."""
 
     legal: jax.Array  # uint32 (W, A, A), all are on distinct cells
-    free_edges: FreeEdges
+    free_edges: FreeEdges  # with the axes of the two agents in the opposite order
     colours: jax.Array  # uint32 (2, W, A, A), all are on cells of the colour, or retired
     active: jax.Array  # uint32 (4, W, A, A), [a]: states in which a agents have not retired
     remaining: jax.Array  # int32 (A, A), as in `_OuterAgents`, for the agents with axes
@@ -107,7 +107,7 @@ class _InnerAgents(NamedTuple):
 
 
 class _Problem(NamedTuple):
-    """Inputs of one search."""
+    """Inputs of one search, see `search_blocks`."""
 
     components: Components
     last: LastAgent
@@ -168,13 +168,16 @@ def _make_outer_agents(
 
     inner = (K - INNER, K - INNER + 1)
     colour = components.colours[k, numbers]
+    outer_distances = distances[k, numbers]
+    max_distance = jnp.max(outer_distances, axis=0, initial=0)
+    distance_sum = jnp.sum(outer_distances, axis=0, dtype=jnp.int32)
     has_colour = [jnp.all((colour == c) | (numbers == 0), axis=0) for c in (0, 1)]
     return _OuterAgents(
         legal=are_distinct(cells),
         legal_edges=are_distinct(edges),
         colours=jnp.stack(has_colour),
         active=jnp.sum(jnp.broadcast_to(numbers > 0, (count, P)), axis=0, dtype=jnp.int32),
-        remaining=_combine_distances(distances[k, numbers], sum_objective),
+        remaining=jnp.where(sum_objective, distance_sum, max_distance),
         sources=find_neighbours(2),
         targets=find_neighbours(3),
         cells=jnp.stack([find_free(components.positions[i], cells) for i in inner]),
@@ -220,12 +223,6 @@ def _make_inner_agents(
         ),
         near_cells=pack_masks(distances[-1] < np.arange(max_distance + 1)[:, None]),
     )
-
-
-def _combine_distances(distances: jax.Array, sum_objective: jax.Array) -> jax.Array:
-    """Return the sum, or for the makespan the maximum, of distances int32 (O, P), int32 (P,)."""
-    farthest = jnp.max(distances, axis=0, initial=0)
-    return jnp.where(sum_objective, jnp.sum(distances, axis=0, dtype=jnp.int32), farthest)
 
 
 def search_blocks(
@@ -352,7 +349,7 @@ def _move_blocks(
             ]
             return reduce(jnp.bitwise_or, sets) & source_mask
 
-        # Free edges have the axes in the opposite order.
+        # The axes of free edges are in the opposite order, see `_InnerAgents`.
         distinct = outer.edges[1, edges][:, None] & outer.edges[0, edges]
         mask = jnp.where(distinct, _ALL, jnp.uint32(0))
         free_edges = FreeEdges(
@@ -406,9 +403,7 @@ def _update_block(
         distinct = outer.cells[0, block][:, None] & outer.cells[1, block]
         legal = inner.legal & outer.last_cells[block] & target_mask
         last_slack = jnp.where(
-            sum_objective,
-            slack - inner.remaining,
-            jnp.where(inner.remaining <= slack, slack, -1),
+            sum_objective, slack - inner.remaining, jnp.where(inner.remaining <= slack, slack, -1)
         )
         max_distance = inner.near_cells.shape[1] - 1
         near = inner.near_cells[:, jnp.clip(last_slack + 1, 0, max_distance)]
