@@ -18,7 +18,7 @@ _CGROUPS = {  # controller: folder, limit, usage, prefix of the statistics that 
 
 
 def require_memory(
-    call: str, arguments: Any, count: int, bytes_per_board: int, device: jax.Device | None = None
+    name: str, arguments: Any, count: int, bytes_per_board: int, device: jax.Device | None = None
 ) -> None:
     """Raise `MemoryError` if the boards of a call do not fit into the free memory.
 
@@ -26,7 +26,7 @@ def require_memory(
     calls with arrays that are sharded over devices.
 
     Args:
-        call: Name of the function.
+        name: Name of the calling function, for the message.
         arguments: Its arrays; axes that `jax.vmap` maps over multiply `count`.
         count: Number of boards.
         bytes_per_board: Estimated memory per board.
@@ -36,7 +36,7 @@ def require_memory(
     if is_tracing():
         return
     if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(arguments)):
-        _require_under_vmap(call, arguments, count, bytes_per_board, device)
+        _require_under_vmap(name, arguments, count, bytes_per_board, device)
         return
     required = count * bytes_per_board
     devices = {device} if device else _committed_devices(arguments) or {_default_device()}
@@ -45,13 +45,13 @@ def require_memory(
     free = free_memory(*devices)
     if free is not None and required > free:
         raise MemoryError(
-            f"{call}: {count:,} boards with plans of this length need about "
+            f"{name}: {count:,} boards with plans of this length need about "
             f"{required / 1e9:.1f} GB, but {free / 1e9:.1f} GB of memory are free; use fewer "
             "boards, or shorter plans"
         )
 
 
-def _require_under_vmap(call: str, arguments: Any, count: int, *options: Any) -> None:
+def _require_under_vmap(name: str, arguments: Any, count: int, *options: Any) -> None:
     """Call `require_memory` in the innermost `jax.vmap`, which knows the size of its axis."""
 
     @jax.custom_batching.custom_vmap
@@ -60,7 +60,7 @@ def _require_under_vmap(call: str, arguments: Any, count: int, *options: Any) ->
 
     @identity.def_vmap
     def check(axis_size: int, in_batched: list[Any], arguments: Any) -> tuple[Any, Any]:
-        require_memory(call, arguments, count * axis_size, *options)
+        require_memory(name, arguments, count * axis_size, *options)
         return arguments, in_batched[0]
 
     identity(arguments)

@@ -63,7 +63,7 @@ class Statistics:
         )
 
     def __add__(self, other: "Statistics") -> "Statistics":
-        return _carry(jax.tree.map(jnp.add, self, other))
+        return _carry_bits(jax.tree.map(jnp.add, self, other))
 
     def __radd__(self, other: Union["Statistics", int]) -> "Statistics":
         """Let the built-in `sum` start from its 0."""
@@ -147,8 +147,8 @@ def tabulate(
         **{name: plan_counts[..., i] for i, name in enumerate(_COUNTS)},
         **{name: words[..., i, :] for i, name in enumerate(_SUMS)},
     )
-    statistics = _carry(statistics)
-    return statistics if axis_name is None else _carry(jax.lax.psum(statistics, axis_name))
+    statistics = _carry_bits(statistics)
+    return statistics if axis_name is None else _carry_bits(jax.lax.psum(statistics, axis_name))
 
 
 def merge_statistics(statistics: Statistics) -> Statistics:
@@ -173,7 +173,7 @@ def merge_statistics(statistics: Statistics) -> Statistics:
             "statistics must have a leading axis, got one table with failures of shape "
             f"{np.shape(statistics.failures)}"
         )
-    merged, overflow = _merge(statistics)
+    merged, overflow = _sum_tables(statistics)
     if not isinstance(overflow, jax.core.Tracer) and overflow:
         raise OverflowError(
             "statistics must have at most 2**31 - 1 plans per cell; merge fewer tables, or use "
@@ -183,7 +183,7 @@ def merge_statistics(statistics: Statistics) -> Statistics:
 
 
 @jax.jit
-def _merge(statistics: Statistics) -> tuple[Statistics, jax.Array]:
+def _sum_tables(statistics: Statistics) -> tuple[Statistics, jax.Array]:
     """Return the sum of tables and whether one of its counts overflows, bool ()."""
     merged, overflow = {}, jnp.bool_(False)
     for name, leaf in vars(statistics).items():
@@ -209,7 +209,7 @@ def join_words(words: Any) -> np.ndarray:
     return (pair[..., 0] << _WORD_BITS) + pair[..., 1]
 
 
-def _carry(statistics: Statistics) -> Statistics:
+def _carry_bits(statistics: Statistics) -> Statistics:
     """Carry the bits of the low words beyond 16 into the high words."""
 
     def carry(words: jax.Array) -> jax.Array:

@@ -63,7 +63,7 @@ class SweepFolder:
         Raises:
             SweepError: The folder contains other files or another sweep.
         """
-        path, manifest = self.path / MANIFEST, self._manifest({})
+        path, manifest = self.path / MANIFEST, self._make_manifest({})
         # Other processes may start concurrently; their files appear only after the manifest.
         names = [file.name for file in self.path.iterdir()] if self.path.exists() else []
         foreign_names = [name for name in names if not name.startswith(f".{MANIFEST}.")]
@@ -116,13 +116,13 @@ class SweepFolder:
                 if digest is None:
                     return False
                 digests[name] = digest
-        path, text = self.path / MANIFEST, _json_text(self._manifest(digests))
+        path, text = self.path / MANIFEST, _json_text(self._make_manifest(digests))
         if path.read_text(encoding="utf-8") != text:
             _retry_write(lambda: write_text_atomic(path, text))
         remove_temporary_files(path)
         return True
 
-    def _manifest(self, files: Mapping[str, str]) -> dict[str, Any]:
+    def _make_manifest(self, files: Mapping[str, str]) -> dict[str, Any]:
         return {
             "format": _FORMAT,
             "jaxlake": __version__,

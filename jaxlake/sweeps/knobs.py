@@ -18,7 +18,7 @@ class SweepError(UserError, ValueError):
     """Invalid specification or results folder; the message names the field or the file."""
 
 
-class Knob(NamedTuple):
+class KnobLimits(NamedTuple):
     """Limits of a knob of `LakeParams`."""
 
     is_integer: bool
@@ -28,10 +28,10 @@ class Knob(NamedTuple):
 
 
 KNOBS = {
-    "size": Knob(True, MIN_SIZE, MAX_SIZE, None),
-    "hole_ratio": Knob(False, 0, 1, 0.2),
-    "wait_ratio": Knob(False, 0, 1, 0.0),
-    "num_agents": Knob(True, MIN_AGENTS, MAX_AGENTS, 2),
+    "size": KnobLimits(True, MIN_SIZE, MAX_SIZE, None),
+    "hole_ratio": KnobLimits(False, 0, 1, 0.2),
+    "wait_ratio": KnobLimits(False, 0, 1, 0.0),
+    "num_agents": KnobLimits(True, MIN_AGENTS, MAX_AGENTS, 2),
 }
 """Knobs in the order of a grid's axes; the last one varies fastest."""
 
@@ -86,7 +86,7 @@ class Range:
         return ratios.astype(np.float32).astype(np.float64)
 
 
-def grid_axis(field: str, name: str, value: Any) -> Choice:
+def parse_grid_axis(field: str, name: str, value: Any) -> Choice:
     """Return the values of a grid's knob; raise a `SweepError` that names an invalid field."""
     knob = KNOBS[name]
     if not isinstance(value, Mapping):
@@ -105,7 +105,7 @@ def grid_axis(field: str, name: str, value: Any) -> Choice:
     return Choice(_to_array(knob, values), {"from": low, "to": high, "count": count})
 
 
-def sample_axis(field: str, name: str, value: Any) -> Choice | Range:
+def parse_sample_axis(field: str, name: str, value: Any) -> Choice | Range:
     """Return the distribution of a sampled knob; raise a `SweepError` for an invalid field."""
     knob = KNOBS[name]
     if isinstance(value, Mapping):
@@ -113,7 +113,7 @@ def sample_axis(field: str, name: str, value: Any) -> Choice | Range:
     return _parse_choice(field, knob, value, distinct=False)
 
 
-def _parse_choice(field: str, knob: Knob, value: Any, *, distinct: bool) -> Choice:
+def _parse_choice(field: str, knob: KnobLimits, value: Any, *, distinct: bool) -> Choice:
     if value is None:
         if knob.default is None:
             raise SweepError(f"{field} must be {_describe_range(knob)}, got none")
@@ -132,7 +132,7 @@ def _parse_choice(field: str, knob: Knob, value: Any, *, distinct: bool) -> Choi
 
 
 def _parse_interval(
-    field: str, knob: Knob, value: Mapping[Any, Any], allowed_keys: Sequence[str]
+    field: str, knob: KnobLimits, value: Mapping[Any, Any], allowed_keys: Sequence[str]
 ) -> tuple[float, float]:
     check_keys(field, value, allowed_keys)
     low, high = (_parse_number(f"{field}.{end}", knob, value.get(end)) for end in ("from", "to"))
@@ -152,7 +152,7 @@ def check_keys(field: str, mapping: Mapping[Any, Any], allowed_keys: Sequence[st
             )
 
 
-def _parse_number(field: str, knob: Knob, value: Any) -> float:
+def _parse_number(field: str, knob: KnobLimits, value: Any) -> float:
     """Return a plain int or float within the limits."""
     if isinstance(value, np.generic):
         value = value.item()
@@ -162,9 +162,9 @@ def _parse_number(field: str, knob: Knob, value: Any) -> float:
     return value if knob.is_integer else float(value)
 
 
-def _describe_range(knob: Knob) -> str:
+def _describe_range(knob: KnobLimits) -> str:
     return f"a {'whole ' if knob.is_integer else ''}number from {knob.low:g} to {knob.high:g}"
 
 
-def _to_array(knob: Knob, values: Any) -> np.ndarray:
+def _to_array(knob: KnobLimits, values: Any) -> np.ndarray:
     return np.asarray(values, np.int32 if knob.is_integer else np.float64)

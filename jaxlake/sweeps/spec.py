@@ -22,8 +22,8 @@ from jaxlake.sweeps.knobs import (
     Range,
     SweepError,
     check_keys,
-    grid_axis,
-    sample_axis,
+    parse_grid_axis,
+    parse_sample_axis,
 )
 
 MAX_CONFIGURATIONS = 1 << 32
@@ -107,7 +107,7 @@ class SweepSpec:
         section, knobs = self._section, self._knobs
         sample_keys = () if section == "grid" else ("count", "seed")
         check_keys(section, knobs, (*KNOBS, *sample_keys))
-        parse = grid_axis if section == "grid" else sample_axis
+        parse = parse_grid_axis if section == "grid" else parse_sample_axis
         return {name: parse(f"{section}.{name}", name, knobs.get(name)) for name in KNOBS}
 
     @cached_property
