@@ -14,7 +14,7 @@ def pins(name: str) -> dict[str, str]:
 
 
 def test_jax_and_torch_require_the_same_cuda():
-    """Those of CUDA 12 and 13 have files in common; cutlass keeps its two apart itself."""
+    """Packages of CUDA 12 and 13 overwrite each other's files, except those of cutlass."""
     found = {}
     for name in pins("resolved-for-cuda.txt"):
         library = re.fullmatch(r"nvidia-(.+)-cu(\d+)", name)

@@ -29,14 +29,14 @@ PLAN = BOARD | {"plan": [["RIGHT", "RIGHT"], ["DOWN", "DOWN"]]}
 
 
 def run(*command: object, **options) -> subprocess.CompletedProcess[str]:
-    words = [str(word) for word in command]
-    return subprocess.run(words, capture_output=True, text=True, timeout=800, **options)
+    arguments = [str(word) for word in command]
+    return subprocess.run(arguments, capture_output=True, text=True, timeout=800, **options)
 
 
 def succeed(*command: object, **options) -> str:
-    done = run(*command, **options)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    result = run(*command, **options)
+    assert result.returncode == 0, result.stderr
+    return result.stdout
 
 
 def copy_of_checkout(target: Path, *folders: str) -> Path:
@@ -150,12 +150,12 @@ def test_lake_commands_need_only_core_dependencies(start, environment, folder):
 
 
 def test_loop_commands_name_missing_extras(environment, folder):
-    done = run(environment / "jaxlake", "run", "c.yaml", cwd=folder)
-    assert done.returncode == 2
+    result = run(environment / "jaxlake", "run", "c.yaml", cwd=folder)
+    assert result.returncode == 2
     assert re.search(
-        r"needs the package '\w+', which isn't installed: pip install 'jaxlake\[", done.stderr
+        r"needs the package '\w+', which isn't installed: pip install 'jaxlake\[", result.stderr
     )
-    assert len(done.stderr.splitlines()) == 1
+    assert len(result.stderr.splitlines()) == 1
 
 
 FAST_TESTS = (
@@ -169,15 +169,15 @@ FAST_TESTS = (
 
 def test_lake_tests_pass_with_other_versions(environment, distributions, folder):
     tools = ("pytest", "pytest-timeout", "hypothesis", "python-sat")
-    needed = [
+    test_requirements = [
         requirement
         for requirement in PROJECT["optional-dependencies"]["test"]
         if requirement.startswith(tools)
     ]
-    needed += PROJECT["optional-dependencies"]["sweeps"]
+    test_requirements += PROJECT["optional-dependencies"]["sweeps"]
     python = environment / "python"
     jax = succeed(python, "-c", "import jax; print(jax.__version__)").strip()
-    succeed(UV, "pip", "install", "--quiet", "--python", python, f"jax=={jax}", *needed)
+    succeed(UV, "pip", "install", "--quiet", "--python", python, f"jax=={jax}", *test_requirements)
     copy_of_checkout(folder, "tests", "benchmarks")
     pytest = [python, "-m", "pytest", "-q"]
     succeed(*pytest, "tests/test_readme.py", "-k", "python_blocks", cwd=folder)

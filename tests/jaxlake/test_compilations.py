@@ -46,7 +46,7 @@ def boards(*numbers):
 
 
 def unknown(*axes):
-    """A solution that says UNKNOWN, for where no solver is needed."""
+    """Return a solution of status UNKNOWN, with leading axes."""
     return jax.tree.map(lambda leaf: np.expand_dims(leaf, axes), unknown_solution(HORIZON, 2))
 
 
@@ -108,8 +108,8 @@ def test_generate_compiles_each_program_once(caplog, on_a_device):
     # No other test compiles for this size of a batch.
     settings = {"max_size": 3 + on_a_device, "horizon": HORIZON, "batch_size": 40}
     with caplog.at_level("DEBUG", logger="jax._src.dispatch"):
-        made = jaxlake.generate(key, jaxlake.lake_params(3, 0.1), 8, **settings)
-    assert made.filled.all()
+        generated = jaxlake.generate(key, jaxlake.lake_params(3, 0.1), 8, **settings)
+    assert generated.filled.all()
     compiled = Counter(re.findall(r"Finished XLA compilation of jit\((\w+)\)", caplog.text))
     parts = ("_initialize", "_begin_round", "_solve_many", "_end_round", "collect_sets")
     assert [compiled[part] for part in parts] == [1] * len(parts)

@@ -77,8 +77,8 @@ def test_killed_writer_keeps_the_old_file(tmp_path):
     killed = subprocess.run([sys.executable, "-c", KILLED, str(path)], timeout=100)
     assert killed.returncode == -signal.SIGKILL
     assert path.read_text() == "old"
-    (left,) = files.find_temporary_files(path)
-    assert sorted(os.listdir(tmp_path)) == sorted(["file", left.name])
+    (temporary_file,) = files.find_temporary_files(path)
+    assert sorted(os.listdir(tmp_path)) == sorted(["file", temporary_file.name])
     assert not files.clean_empty_parent(path)
     path.unlink()
     assert files.clean_empty_parent(path)
@@ -88,7 +88,7 @@ def test_killed_writer_keeps_the_old_file(tmp_path):
 @pytest.mark.parametrize(
     "name", ["a", ".other.12.tmp", ".file.tmp", ".file.x.tmp", ".file.12.tmp.gz", "file.12.tmp"]
 )
-def test_make_directory_rejects_existing_files(name, tmp_path):
+def test_clean_empty_parent_keeps_other_files(name, tmp_path):
     (tmp_path / name).write_text("mine")
     (tmp_path / ".file.77.tmp").write_text("left by a kill, or not")
     assert not files.clean_empty_parent(tmp_path / "file")

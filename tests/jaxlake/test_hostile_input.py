@@ -30,7 +30,7 @@ DEEP = {
 }
 GRID = ["S F", "F G"]
 LIMIT = 5.0
-"""Seconds, on a machine with much else to do; quadratic readers take minutes."""
+"""Seconds on a busy machine; quadratic readers take minutes."""
 
 
 @pytest.mark.parametrize("text", DEEP.values(), ids=DEEP)
@@ -70,10 +70,10 @@ def test_check_answers_every_hostile_line(tmp_path, capsys):
     lines += ["[" * 5000, '{"grid": ' + "[" * 900, '{"a": 1e999}', '{"n": ' + "9" * 5000 + "}"]
     file = tmp_path / "answers.jsonl"
     file.write_text("\n".join(lines) + "\n")
-    began = time.monotonic()
+    start = time.monotonic()
     assert main(["check", str(file)]) == 1
     assert len(capsys.readouterr().out.splitlines()) == len(lines)
-    assert time.monotonic() - began < 20 * LIMIT
+    assert time.monotonic() - start < 20 * LIMIT
 
 
 def test_read_lines_cuts_overlong_lines(tmp_path, monkeypatch):
@@ -87,11 +87,11 @@ def test_read_lines_cuts_overlong_lines(tmp_path, monkeypatch):
     "text", ["agent 1 (" * 50_000, "agent 0 (1, 1" * 50_000, "agent 0 (" + " " * 200_000]
 )
 def test_find_board_takes_linear_time(text):
-    began = time.monotonic()
+    start = time.monotonic()
     with pytest.raises(DatasetError):
         find_board(text)
     find_board("S G\nF F\n" + text)
-    assert time.monotonic() - began < LIMIT
+    assert time.monotonic() - start < LIMIT
 
 
 ROW = {"sample_id": "1ag_2x2_hr0.1_0", "num_agents": 1, "grid": ["S F", "F G"]}

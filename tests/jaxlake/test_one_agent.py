@@ -24,13 +24,13 @@ def solutions(boards):
     return jax.device_get(solver(horizon=T)(boards))
 
 
-def _steps(grid):
-    alone = solo_distances(oracles.read(grid))
-    return None if alone is None else alone[0]
+def shortest_path_length(grid):
+    distances = solo_distances(oracles.read(grid))
+    return None if distances is None else distances[0]
 
 
 def test_single_agent_optimum_equals_bfs_distance(solutions):
-    expected = [_steps(grid) for grid in GRIDS]
+    expected = [shortest_path_length(grid) for grid in GRIDS]
     assert None in expected
     assert max(steps for steps in expected if steps is not None) > 7
     status = [Status.UNSOLVABLE if steps is None else Status.OPTIMAL for steps in expected]
@@ -43,11 +43,15 @@ def test_single_agent_optimum_equals_bfs_distance(solutions):
 @pytest.mark.slow
 def test_single_agent_boards_are_distinct_and_solved():
     params = jaxlake.lake_params([4, 5], 0.3, num_agents=1)
-    made = jax.device_get(jaxlake.generate(jax.random.key(5), params, 64, max_size=5, max_agents=1))
-    assert made.filled.all()
-    grids = [jaxlake.format_grid(select_rows(made.instances, i)) for i in range(64)]
+    generated = jax.device_get(
+        jaxlake.generate(jax.random.key(5), params, 64, max_size=5, max_agents=1)
+    )
+    assert generated.filled.all()
+    grids = [jaxlake.format_grid(select_rows(generated.instances, i)) for i in range(64)]
     assert len({"".join(grid) for grid in grids}) == 64
-    assert made.solutions.sum_of_costs.tolist() == [_steps(grid) for grid in grids]
+    assert generated.solutions.sum_of_costs.tolist() == [
+        shortest_path_length(grid) for grid in grids
+    ]
 
 
 @pytest.mark.slow

@@ -80,18 +80,18 @@ def test_search_at_its_limit_returns_unknown():
         oracles.sat_sum_of_costs(grid, conflicts=1)
 
 
-def _right_answer(grid: list[str]) -> oracles.SolverAnswer:
+def optimal_answer(grid: list[str]) -> oracles.SolverAnswer:
     shortest, cheapest = oracles.sat_makespan(grid), oracles.sat_sum_of_costs(grid)
     values, plans = (cheapest.value, shortest.value), (cheapest.plan, shortest.plan)
     return oracles.SolverAnswer("OPTIMAL", *values, cheapest.needs_wait, *plans)
 
 
-def test_check_reports_every_wrong_field():
+def test_mistakes_reports_every_wrong_field():
     grid = ["S F F F", "H H H F", "G F F F", "s g A a"]
-    truth, right = oracles.judge(grid), _right_answer(grid)
+    truth, right = oracles.judge(grid), optimal_answer(grid)
     assert oracles.mistakes(grid, truth, right) == []
     stays = [[0, 0, 0]] * len(right.plan)
-    for change, told in [
+    for change, expected_mistake in [
         ({"sum_of_costs": right.sum_of_costs - 1}, "sum_of_costs"),
         ({"makespan": right.makespan + 1}, "makespan"),
         ({"needs_wait": not right.needs_wait}, "needs_wait"),
@@ -101,13 +101,13 @@ def test_check_reports_every_wrong_field():
         ({"makespan_plan": [[0, 0, 0], *right.makespan_plan]}, "makespan_plan: makespan"),
         ({"status": "UNSOLVABLE"}, "status: UNSOLVABLE"),
     ]:
-        found = oracles.mistakes(grid, truth, replace(right, **change))
-        assert found, change
-        assert found[0].startswith(told)
+        mistakes = oracles.mistakes(grid, truth, replace(right, **change))
+        assert mistakes, change
+        assert mistakes[0].startswith(expected_mistake)
     assert oracles.mistakes(grid, truth, replace(right, status="UNKNOWN")) == []
     blocked = ["S g s G", "H H H H", "H H H H", "H H H H"]
-    told = oracles.mistakes(blocked, oracles.judge(blocked), right)
-    assert told == ["status: OPTIMAL, there is no plan"]
+    expected_mistake = oracles.mistakes(blocked, oracles.judge(blocked), right)
+    assert expected_mistake == ["status: OPTIMAL, there is no plan"]
 
 
 def test_judging_in_processes_keeps_order_and_verdicts():

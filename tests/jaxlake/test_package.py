@@ -29,10 +29,10 @@ print(json.dumps({
 
 @pytest.fixture(scope="module")
 def imported():
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", PROBE], capture_output=True, text=True, check=True, timeout=120
     )
-    return json.loads(done.stdout)
+    return json.loads(result.stdout)
 
 
 def test_import_loads_no_heavy_package(imported):

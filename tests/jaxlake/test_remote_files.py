@@ -66,7 +66,7 @@ def test_open_atomic_writes_no_remote_file_after_an_error(url):
     assert not path.exists()
 
 
-def test_write_text_first_keeps_the_first_remote_file(url):
+def test_write_text_if_absent_keeps_the_first_remote_file(url):
     path = as_path(url) / "file"
     assert files.write_text_if_absent(path, "first")
     assert not files.write_text_if_absent(path, "second")

@@ -21,13 +21,13 @@ def generate(slots: int) -> jaxlake.Generated:
     return jaxlake.generate(KEY, params, 64, max_size=5, max_agents=slots)
 
 
-def swept(lakes: jaxlake.Generated) -> object:
+def sweep_lakes(lakes: jaxlake.Generated) -> object:
     one_cell = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], lakes)
     policies = [ShortestPathPolicy()]
     return sweep(KEY, policies, one_cell.instances, one_cell.solutions, one_cell.filled)
 
 
-def stepped(lakes: jaxlake.Generated) -> object:
+def step_lakes(lakes: jaxlake.Generated) -> object:
     """Reset an environment of these boards and take a step."""
     env, params = LakeEnvironment(), env_params(lakes.instances, filled=lakes.filled)
     observation, state = env.reset(KEY, params)
@@ -45,13 +45,13 @@ def test_x64_keeps_dtypes_of_boards_and_solutions(slots: int):
 
 @pytest.mark.slow
 def test_x64_keeps_values_of_boards_and_rollouts():
-    def everything() -> object:
+    def run_all_programs() -> object:
         lakes = generate(2)
-        return jax.device_get((lakes, swept(lakes), stepped(lakes)))
+        return jax.device_get((lakes, sweep_lakes(lakes), step_lakes(lakes)))
 
-    usual = everything()
+    usual = run_all_programs()
     with jax.enable_x64(True):
-        wide = everything()
-    for one, other in zip(jax.tree.leaves(usual), jax.tree.leaves(wide), strict=True):
-        assert one.dtype == other.dtype
-        np.testing.assert_array_equal(one, other)
+        wide = run_all_programs()
+    for narrow_leaf, wide_leaf in zip(jax.tree.leaves(usual), jax.tree.leaves(wide), strict=True):
+        assert narrow_leaf.dtype == wide_leaf.dtype
+        np.testing.assert_array_equal(narrow_leaf, wide_leaf)

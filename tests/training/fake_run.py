@@ -86,11 +86,11 @@ def files_of(run_dir: Path) -> dict[str, bytes]:
     }
 
 
-def assert_same_files(run_dir: Path, other: Path) -> None:
+def assert_same_files(run_dir: Path, other_dir: Path) -> None:
     """Compare all files of two runs, and name those that differ."""
-    expected, found = files_of(run_dir), files_of(other)
-    assert sorted(found) == sorted(expected)
-    assert [name for name in expected if found[name] != expected[name]] == []
+    expected, run_files = files_of(run_dir), files_of(other_dir)
+    assert sorted(run_files) == sorted(expected)
+    assert [name for name in expected if run_files[name] != expected[name]] == []
 
 
 @contextmanager
@@ -138,9 +138,9 @@ class StandInSampler:
 
     def sample(self, request: SamplingRequest) -> list[list[Completion]]:
         groups = []
-        for place, prompt in enumerate(request.prompts):
-            known = json.dumps([self.weights, list(prompt), request.seed, place])
-            rng = np.random.default_rng(list(hashlib.sha256(known.encode()).digest()))
+        for index, prompt in enumerate(request.prompts):
+            seed_text = json.dumps([self.weights, list(prompt), request.seed, index])
+            rng = np.random.default_rng(list(hashlib.sha256(seed_text.encode()).digest()))
             task = self._tokenizer.decode(prompt)
             texts = [_answer(rng, task, request.form) for _ in range(request.n)]
             groups.append([self._completion(text, request) for text in texts])
@@ -148,8 +148,10 @@ class StandInSampler:
 
     def _completion(self, text: str, request: SamplingRequest) -> Completion:
         ids = [*self._tokenizer.encode(text, add_special_tokens=False), *request.stop_token_ids]
-        kept = tuple(ids[: request.max_tokens])
-        return Completion(kept, np.full(len(kept), -0.5, np.float32), len(kept) < len(ids))
+        token_ids = tuple(ids[: request.max_tokens])
+        return Completion(
+            token_ids, np.full(len(token_ids), -0.5, np.float32), len(token_ids) < len(ids)
+        )
 
 
 def _answer(rng: np.random.Generator, task: str, form: AnswerForm | None) -> str:

@@ -69,7 +69,7 @@ def start(
     `{index}` in the command and in the environment is its number.
     """
     started = []
-    own = {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": "", "PYTHONPATH": str(ROOT)} | environment
+    variables = {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": "", "PYTHONPATH": str(ROOT)} | environment
     for index, log in enumerate(logs):
         with log.open("ab") as output:
             started.append(
@@ -77,7 +77,7 @@ def start(
                     [sys.executable, "-m", *(part.format(index=index) for part in command)],
                     cwd=ROOT,
                     env=os.environ
-                    | {name: value.format(index=index) for name, value in own.items()},
+                    | {name: value.format(index=index) for name, value in variables.items()},
                     stdout=output,
                     stderr=subprocess.STDOUT,
                 )
@@ -91,10 +91,10 @@ def slurm(processes: int, nodes: int = 1) -> dict[str, str]:
     The host acts as one node with all processes, or as one node per process.
     """
     with socket.socket() as free:
-        least = 2**16 - 2**12
+        first_port = 2**16 - 2**12
         for job in range(os.getpid() % 2**12, 2**13):
             try:
-                free.bind(("127.0.0.1", least + job % 2**12))
+                free.bind(("127.0.0.1", first_port + job % 2**12))
                 break
             except OSError:
                 continue
@@ -147,9 +147,9 @@ def ask(sampler: SharedSampler, **changes: Any) -> list[list[Completion]]:
     return sampler.sample(replace(request, **changes))
 
 
-def message_of(kind: type[Exception], call: Callable[..., object], *given: Any) -> str:
+def catch_message(kind: type[Exception], call: Callable[..., object], *arguments: Any) -> str:
     with pytest.raises(kind) as caught:
-        call(*given)
+        call(*arguments)
     return str(caught.value)
 
 
@@ -162,14 +162,14 @@ def exchange(output: Path) -> None:
     sampler = SharedSampler(PlaceSampler())  # type: ignore[arg-type]
     groups = ask(sampler)
     few = ask(sampler, prompts=PROMPTS[:1])  # the other process has nothing to do
-    told = processes.broadcast_from_first(
+    message = processes.broadcast_from_first(
         "a number", lambda: {"index": index, "array": np.arange(3)}
     )
 
     def refuse() -> None:
         raise UserError(f"refused by {index}")
 
-    refusal = message_of(UserError, processes.broadcast_from_first, "a refusal", refuse)
+    refusal = catch_message(UserError, processes.broadcast_from_first, "a refusal", refuse)
     engineer = run_on_first_process(Outside())
     assert isinstance(engineer, NoteWriter)
     proposal, notes = engineer.propose(1), engineer.write("notes", 1)  # type: ignore[arg-type]
@@ -178,14 +178,14 @@ def exchange(output: Path) -> None:
     spent = [str(unanswered.value), unanswered.value.spent.engineer_tokens]
     processes.require_same("equal values", {"a": np.arange(3)})
     values = {"a": np.arange(3) + index}
-    different = message_of(PeerError, processes.require_same, "other values", values)
+    different = catch_message(PeerError, processes.require_same, "other values", values)
     mesh = make_mesh(jax.device_count())
     split = NamedSharding(mesh, PartitionSpec("fsdp"))
     placed = processes.put_on_devices(np.arange(8, dtype=np.float32), split)
-    whole = np.asarray(processes.local_copy(placed))
-    seeds = message_of(PeerError, partial(ask, sampler, seed=index))
-    astray = message_of(PeerError, processes.wait_for_all, f"place {index}")
-    found = {
+    gathered = np.asarray(processes.local_copy(placed))
+    seeds = catch_message(PeerError, partial(ask, sampler, seed=index))
+    astray = catch_message(PeerError, processes.wait_for_all, f"place {index}")
+    results = {
         "groups": [
             [
                 [
@@ -197,16 +197,16 @@ def exchange(output: Path) -> None:
             ]
             for group in (*groups, *few)
         ],
-        "told": [told["index"], told["array"].tolist()],
+        "told": [message["index"], message["array"].tolist()],
         "refusal": refusal,
         "engineer": [engineer.name, proposal.text, proposal.tokens, notes.text, *spent],
         "different": different,
         "addressable": placed.is_fully_addressable,
-        "whole": whole.tolist(),
+        "whole": gathered.tolist(),
         "seeds": seeds,
         "astray": astray,
     }
-    output.write_text(json.dumps(found))
+    output.write_text(json.dumps(results))
     if index == 1:
         raise UserError("no room on the disk")
     processes.wait_for_all("an end")

@@ -245,8 +245,8 @@ def _timings(
 ) -> Iterator[records.TimingRecord]:
     for record in updates:
         seconds = {"rollout": 1.2, "verify": 0.03, "update": 0.9, "sync": 0.15}
-        place = {name: getattr(record, name) for name in ("phase", "stage", "update", "step")}
-        yield records.TimingRecord(**place, seconds=seconds)
+        position = {name: getattr(record, name) for name in ("phase", "stage", "update", "step")}
+        yield records.TimingRecord(**position, seconds=seconds)
     for stage in range(4):
         took = {"validate": 9.5}
         yield records.TimingRecord(phase="validate", stage=stage, step=200, seconds=took)
@@ -274,6 +274,6 @@ def _design(directory: RunDirectory, config: RunConfig, count: CountTokens) -> N
         log_duration=lambda phase, stage: nullcontext(),
         seed=partial(derive_seed, config.seed),
     )
-    asked, nothing = engineer.LanguageModelEngineer(generate), cast(Any, None)
-    with mock.patch.object(design, "make_engineer", return_value=asked):
+    model_engineer, nothing = engineer.LanguageModelEngineer(generate), cast(Any, None)
+    with mock.patch.object(design, "make_engineer", return_value=model_engineer):
         design.design(run, nothing, results)

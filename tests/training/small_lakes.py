@@ -13,7 +13,7 @@ from training.schema import load
 
 
 def small_lakes(count: int) -> InstanceSet:
-    """Draw so many, always the same."""
+    """Return the same lakes at every call."""
     request = BoardRequest(size=3, hole_ratio=0.0, wait_ratio=0.0, count=count, num_agents=2)
     return draw_boards(jax.random.key(0), [request], max_size=3, max_candidates=2000)[0]
 

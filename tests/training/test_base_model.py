@@ -65,14 +65,14 @@ def test_base_model_reads_every_fact_of_new_contexts(seed):
 @pytest.mark.slow
 def test_base_model_first_steps_are_reproducible(tmp_path: Path):
     """The random weights are bit-identical, and the losses equal up to rounding."""
-    made = tmp_path / "base"
+    rebuilt = tmp_path / "base"
     recipe = RECIPE.model_copy(update={"sampling": Sampling(engine="jax")})
-    assert loop.train(recipe, made, stop_after=loop.LOG_EVERY) is None
+    assert loop.train(recipe, rebuilt, stop_after=loop.LOG_EVERY) is None
     for name in ("tokenizer.json", "tokenizer_config.json"):
-        assert (made / "initial" / name).read_bytes() == (FOLDER / name).read_bytes()
+        assert (rebuilt / "initial" / name).read_bytes() == (FOLDER / name).read_bytes()
     line, recorded = (
         json.loads((folder / "metrics.jsonl").read_text().split("\n")[0])
-        for folder in (made, FOLDER)
+        for folder in (rebuilt, FOLDER)
     )
     assert line["step"] == recorded["step"] == loop.LOG_EVERY
     assert line["plan_loss"] == pytest.approx(recorded["plan_loss"], rel=2e-3)
@@ -89,8 +89,8 @@ def test_base_model_solves_boards_of_every_size(tmp_path: Path):
     command = [sys.executable, "-m", "jaxlake", "evaluate", str(ROOT / "configs/miniature.yaml")]
     file = tmp_path / "rates.json"
     command += ["--model", "jaxlake-base", "--output", str(file)]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
-    assert done.returncode == 0, done.stderr
+    result = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    assert result.returncode == 0, result.stderr
     groups = json.loads(file.read_text())["groups"]
     assert groups.keys() == {"3", "4", "5", "6"}
     for rates in groups.values():

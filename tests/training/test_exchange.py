@@ -37,10 +37,10 @@ def test_broadcast_from_first_is_bitwise_exact(two_processes):
     request = BoardRequest(3, 0.1, 0.5, 4, 2)
     draw = lambda: draw_boards(jax.random.key(0), [request], max_size=4, max_candidates=2000)  # noqa: E731
     first, second = draw(), draw()
-    leaves = zip(*(jax.tree.leaves(one[0].instances) for one in (first, second)), strict=True)
-    for own, received in [*leaves, (first[0].solutions.plan, second[0].solutions.plan)]:
-        assert np.asarray(own).dtype == received.dtype
-        np.testing.assert_array_equal(own, received)
+    leaves = zip(*(jax.tree.leaves(batch[0].instances) for batch in (first, second)), strict=True)
+    for sent, received in [*leaves, (first[0].solutions.plan, second[0].solutions.plan)]:
+        assert np.asarray(sent).dtype == received.dtype
+        np.testing.assert_array_equal(sent, received)
     assert first[1] == second[1]
 
 

@@ -28,30 +28,30 @@ def held_bytes() -> int:
 @contextmanager
 def held_at_updates() -> Iterator[list[int]]:
     """Yield a list that gets the bytes of all arrays at the beginning of every update."""
-    held: list[int] = []
+    held_counts: list[int] = []
     take_update = train.take_update
 
     def noted(run: ActiveRun, *args: Any, **kwargs: Any) -> Any:
         run.checkpoints.wait()  # until then a checkpoint holds the learner that it writes
         gc.collect()
-        held.append(held_bytes())
+        held_counts.append(held_bytes())
         return take_update(run, *args, **kwargs)
 
     with pytest.MonkeyPatch.context() as patch, without_vllm():
         patch.setattr(train, "take_update", noted)
-        yield held
+        yield held_counts
 
 
 @pytest.mark.slow
 def test_resumed_run_keeps_the_same_files(tmp_path: Path) -> None:
-    with held_at_updates() as whole:
+    with held_at_updates() as uninterrupted:
         loop.run(CONFIG, tmp_path / "whole", stop_after=2)
     with held_at_updates() as parts:
         for stage in (1, 2):
             loop.run(CONFIG, tmp_path / "parts", stop_after=stage)
-    assert len(whole) == len(parts) == 8
-    assert min(whole) > 100_000
-    assert max(parts) < 1.1 * min(whole)
+    assert len(uninterrupted) == len(parts) == 8
+    assert min(uninterrupted) > 100_000
+    assert max(parts) < 1.1 * min(uninterrupted)
 
 
 @pytest.mark.slow

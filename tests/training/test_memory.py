@@ -17,16 +17,16 @@ def test_model_beyond_memory_is_rejected(tmp_path: Path, capsys: pytest.CaptureF
     run_dir = tmp_path / "run"
     setting = f"model.scratch.num_hidden_layers={LAYERS}"
     assert main(["run", str(TINY), "--run-dir", str(run_dir), "--set", setting]) == 2
-    told = capsys.readouterr().err
-    assert told.startswith("jaxlake: error: the weights of model.scratch must ")
-    assert "must fit in this machine's memory of" in told
-    assert told.count("\n") == 1
+    error = capsys.readouterr().err
+    assert error.startswith("jaxlake: error: the weights of model.scratch must ")
+    assert "must fit in this machine's memory of" in error
+    assert error.count("\n") == 1
     assert not run_dir.exists()
 
 
 def test_out_of_memory_message_suggests_smaller_settings():
-    told = r"memory is full \(RESOURCE_EXHAUSTED.*\): smaller ones"
-    with pytest.raises(UserError, match=told), report_out_of_memory("smaller ones"):
+    message = r"memory is full \(RESOURCE_EXHAUSTED.*\): smaller ones"
+    with pytest.raises(UserError, match=message), report_out_of_memory("smaller ones"):
         jnp.zeros(2**50, jnp.int8).block_until_ready()
     with pytest.raises(UserError, match="memory is full"), report_out_of_memory("smaller ones"):
         raise MemoryError

@@ -22,8 +22,8 @@ def assert_versions_follow(updates: list[UpdateMetrics]) -> None:
 
     Those are others than the ones before, if that update had a gradient.
     """
-    assert sum(one.grad_norm > 0 for one in updates) >= 3
-    versions = [one.weight_version for one in updates]
+    assert sum(record.grad_norm > 0 for record in updates) >= 3
+    versions = [record.weight_version for record in updates]
     assert versions[0] == versions[1]  # both of the weights before the first update
     for before, now, update in zip(versions[1:], versions[2:], updates, strict=False):
         assert (now != before) == (update.grad_norm > 0)

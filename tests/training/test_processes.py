@@ -22,7 +22,7 @@ STARTED = "tests.training.one_of_several"
 def two(
     task: str, folder: Path, address: str = "", **environment: str
 ) -> Iterator[list[subprocess.Popen[bytes]]]:
-    """Two processes of a task, which write to `0` and `1` and talk to `0.log` and `1.log`."""
+    """Start two processes of a task, which write to `0` and `1` and log to `0.log` and `1.log`."""
     address = address or one_of_several.free_address()
     if address == "auto":
         environment = one_of_several.slurm(2) | environment
@@ -39,14 +39,14 @@ def two(
 
 @pytest.fixture(scope="module")
 def exchanged(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    """What two processes have found that SLURM brings together, with their ends."""
+    """Return what each of two processes started by SLURM found, with its exit status."""
     folder = tmp_path_factory.mktemp("exchange")
     with two("exchange", folder, "auto") as started:
         statuses = [process.wait(300) for process in started]
-    said = [(folder / f"{index}.log").read_text() for index in range(2)]
-    assert (folder / "0").exists(), said[0]
+    logs = [(folder / f"{index}.log").read_text() for index in range(2)]
+    assert (folder / "0").exists(), logs[0]
     return [
-        json.loads((folder / str(index)).read_text()) | {"status": status, "said": said[index]}
+        json.loads((folder / str(index)).read_text()) | {"status": status, "said": logs[index]}
         for index, status in enumerate(statuses)
     ]
 
@@ -54,10 +54,14 @@ def exchanged(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
 def test_processes_exchange_completions_in_prompt_order(exchanged):
     expected = [
         [
-            [list(one.token_ids), one.logprobs.tobytes().hex(), one.truncated]
-            for one in (completion(place, number) for number in range(2))
+            [
+                list(completion_drawn.token_ids),
+                completion_drawn.logprobs.tobytes().hex(),
+                completion_drawn.truncated,
+            ]
+            for completion_drawn in (completion(index, number) for number in range(2))
         ]
-        for place in (*range(len(PROMPTS)), 0)
+        for index in (*range(len(PROMPTS)), 0)
     ]
     for record in exchanged:
         assert record["groups"] == expected
@@ -100,8 +104,8 @@ def test_failing_process_ends_the_other_with_its_reason(exchanged):
     [(2, "", ["all", "all"]), (2, "2,3", ["2,3", "2,3"]), (1, "", ["0", "1"])],
 )
 def test_single_process_per_node_sees_all_gpus(tmp_path, nodes, named, visible):
-    told = one_of_several.slurm(2, nodes) | {"JAX_LOCAL_DEVICE_IDS": named}
-    with two("visible", tmp_path, "auto", **told) as started:
+    variables = one_of_several.slurm(2, nodes) | {"JAX_LOCAL_DEVICE_IDS": named}
+    with two("visible", tmp_path, "auto", **variables) as started:
         assert [process.wait(120) for process in started] == [0, 0]
     assert [(tmp_path / str(index)).read_text() for index in range(2)] == visible
 
@@ -118,11 +122,11 @@ def test_killed_process_ends_the_other(tmp_path, killed):
     with two("wait", tmp_path) as started:
         until_both_wait(started, tmp_path)
         started[killed].send_signal(signal.SIGKILL)
-        began = time.monotonic()
+        start = time.monotonic()
         assert started[1 - killed].wait(60 + 3 * HEARTBEAT) != 0
-        assert time.monotonic() - began < 30 + 2 * HEARTBEAT
-    said = (tmp_path / f"{1 - killed}.log").read_text()
-    assert "task" in said  # which task died, in words of JAX or of ours
+        assert time.monotonic() - start < 30 + 2 * HEARTBEAT
+    log = (tmp_path / f"{1 - killed}.log").read_text()
+    assert "task" in log  # which task died, in words of JAX or of ours
 
 
 @pytest.mark.slow
@@ -132,13 +136,13 @@ def test_sigterm_exits_143_and_ends_the_other_process(tmp_path, ended):
         until_both_wait(started, tmp_path)
         started[ended].send_signal(signal.SIGTERM)
         statuses = [process.wait(60) for process in started]
-    said = [(tmp_path / f"{index}.log").read_text() for index in range(2)]
-    assert statuses[ended] == 143, said
-    assert statuses[1 - ended] == 2, said
-    assert "Traceback" not in said[0] + said[1]
-    assert "jaxlake: error:" not in said[ended]
-    assert f"jaxlake: error: an end: process {ended} on " in said[1 - ended]
-    assert " was ended by SIGTERM" in said[1 - ended]
+    logs = [(tmp_path / f"{index}.log").read_text() for index in range(2)]
+    assert statuses[ended] == 143, logs
+    assert statuses[1 - ended] == 2, logs
+    assert "Traceback" not in logs[0] + logs[1]
+    assert "jaxlake: error:" not in logs[ended]
+    assert f"jaxlake: error: an end: process {ended} on " in logs[1 - ended]
+    assert " was ended by SIGTERM" in logs[1 - ended]
 
 
 @pytest.mark.parametrize(

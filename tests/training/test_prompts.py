@@ -24,14 +24,14 @@ HOOKS = "tests.training.hooks"
 
 def test_board_prompt_follows_style_template_and_function():
     (board,) = small_lakes(1)
-    asked = {
+    prompts = {
         "style=full": render(board, "full"),
         "template='{board}!'": render(board, "compact", template="{board}!"),
         f"template={HOOKS}:words_of": words_of(board),
     }
-    for setting, text in asked.items():
+    for setting, text in prompts.items():
         assert board_prompt(board, load(TINY, [f"prompt.{setting}"]).prompt) == text
-    assert len(set(asked.values())) == 3
+    assert len(set(prompts.values())) == 3
 
 
 def test_board_prompt_rejects_functions_without_text():
@@ -64,17 +64,17 @@ def test_encode_board_follows_the_template():
 
 def test_endpoint_request_follows_the_template():
     board = BenchmarkBoard("", "a", 2, 3, ("S g F", "F F F", "G s F"), None)
-    asked: list[str] = []
+    prompts: list[str] = []
 
     def complete(prompt: str, **_: Any) -> GeneratedText:
-        asked.append(prompt)
+        prompts.append(prompt)
         return GeneratedText("?", 1)
 
     client: Any = SimpleNamespace(complete=complete)
     config = load(TINY, [f"prompt.template={HOOKS}:words_of"])
     answerer = EndpointAnswerer(config, client, [board], concurrency=1, fields={})
     assert [reply.text for reply in answerer.answer([(0, 0)])] == ["?"]
-    assert asked == ["A board of 3.\n"]
+    assert prompts == ["A board of 3.\n"]
 
 
 @pytest.mark.parametrize(

@@ -153,7 +153,7 @@ def test_files_after_a_lost_checkpoint_are_rebuilt(
 ) -> None:
     run_dir = shutil.copytree(uninterrupted, tmp_path / "run")
     (run_dir / "summary.json").unlink()
-    *_, last = sorted((run_dir / "checkpoints").iterdir(), key=lambda one: int(one.name))
+    *_, last = sorted((run_dir / "checkpoints").iterdir(), key=lambda path: int(path.name))
     (last / "progress/metadata").unlink()
     # As updates that are taken again where sums have no fixed order, these differ from the first.
     for name in ("episodes.jsonl", "decision.json", "digests.json"):
@@ -169,18 +169,18 @@ def test_sigterm_releases_the_directory(tmp_path: Path) -> None:
         command += ["--set", "sampling.engine=jax", "stages.count=1"]
         return subprocess.Popen(command, cwd=ROOT)
 
-    whole, ended = tmp_path / "whole", tmp_path / "ended"
-    assert start(whole).wait() == 0
-    process = start(ended)
-    while not (ended / "stages/0").exists():  # the first update is next
+    uninterrupted_dir, ended_dir = tmp_path / "whole", tmp_path / "ended"
+    assert start(uninterrupted_dir).wait() == 0
+    process = start(ended_dir)
+    while not (ended_dir / "stages/0").exists():  # the first update is next
         assert process.poll() is None
         time.sleep(0.05)
     process.send_signal(signal.SIGTERM)
     assert process.wait(60) == 128 + signal.SIGTERM
-    assert (ended / ".lock").read_bytes() == b""
-    assert not RunDirectory(ended).finished()
-    assert start(ended).wait() == 0
-    assert_same_files(whole, ended)
+    assert (ended_dir / ".lock").read_bytes() == b""
+    assert not RunDirectory(ended_dir).finished()
+    assert start(ended_dir).wait() == 0
+    assert_same_files(uninterrupted_dir, ended_dir)
 
 
 @pytest.mark.vllm
@@ -190,21 +190,21 @@ def test_killed_vllm_run_resumes_identically(tmp_path: Path) -> None:
         command = [sys.executable, "-m", "tests.training.fake_run", str(TINY), str(run_dir), point]
         return subprocess.run([*command, *LEARNS], cwd=ROOT, timeout=1200, check=False).returncode
 
-    whole = tmp_path / "uninterrupted"
-    assert run(whole) == 0
+    uninterrupted_dir = tmp_path / "uninterrupted"
+    assert run(uninterrupted_dir) == 0
     for point in POINTS:
         assert run(tmp_path / "killed", point) == -signal.SIGKILL, point
     assert run(tmp_path / "killed") == 0
-    assert_same_files(whole, tmp_path / "killed")
+    assert_same_files(uninterrupted_dir, tmp_path / "killed")
     # What a real engine answers, and so whether all rewards are equal, depends on the processor.
-    assert sum(update.grad_norm > 0 for update in RunDirectory(whole).updates()) >= 5
+    assert sum(update.grad_norm > 0 for update in RunDirectory(uninterrupted_dir).updates()) >= 5
     # The checkpoint that is loaded again answers as it did in the run.
     scores = tmp_path / "scores.json"
-    command = [sys.executable, "-m", "jaxlake", "engineer", "replay", str(whole)]
+    command = [sys.executable, "-m", "jaxlake", "engineer", "replay", str(uninterrupted_dir)]
     options = ["--stage", "1", "--engineers", "checkpoint", "--json", str(scores)]
     subprocess.run([*command, *options], cwd=ROOT, timeout=600, check=True)
     (row,) = json.loads(scores.read_text())
-    decision = json.loads((whole / "stages/1/decision.json").read_text())
+    decision = json.loads((uninterrupted_dir / "stages/1/decision.json").read_text())
     assert row["configuration"] == decision["configuration"]
     assert row["kind"] == decision["kind"]
     assert row["spent"]["engineer_tokens"] == decision["spent"]["engineer_tokens"]

@@ -22,9 +22,11 @@ from training.runtime import set_library_defaults
     ],
 )
 def test_user_memory_fraction_is_kept(name, value, expected):
-    """By both names at once it would find no GPU."""
-    kept = {key: value for key, value in os.environ.items() if "MEM_FRACTION" not in key}
-    with mock.patch.dict(os.environ, kept | {name: value}, clear=True):
+    """With both variables set, vLLM would find no GPU."""
+    environment_rest = {
+        key: value for key, value in os.environ.items() if "MEM_FRACTION" not in key
+    }
+    with mock.patch.dict(os.environ, environment_rest | {name: value}, clear=True):
         set_library_defaults()
         assert generate_pjrt_gpu_plugin_options()["memory_fraction"] == expected
 
@@ -60,8 +62,13 @@ def test_vllm_attention_keeps_float32_on_an_h100(whose: str, rounds: str, tmp_pa
     """Compiled for one; that Triton would round them shows that the test can fail."""
     script = tmp_path / "product.py"
     script.write_text(COMPILES_A_PRODUCT)
-    kept = {key: value for key, value in os.environ.items() if key != "TRITON_F32_DEFAULT"}
-    environment = kept | {"PYTHONPATH": str(ROOT), "TRITON_CACHE_DIR": str(tmp_path / "cache")}
+    other_variables = {
+        key: value for key, value in os.environ.items() if key != "TRITON_F32_DEFAULT"
+    }
+    environment = other_variables | {
+        "PYTHONPATH": str(ROOT),
+        "TRITON_CACHE_DIR": str(tmp_path / "cache"),
+    }
     command = [sys.executable, "-W", "ignore", str(script), whose]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == rounds
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == rounds

@@ -32,5 +32,7 @@ def test_run_updates_and_ends_its_server(tmp_path: Path) -> None:
     assert [update.rollout_lag for update in updates] == [0, 1, 1, 1]
     assert_versions_follow(updates)
     assert updates[0].sampler_gap < 1e-3
-    left = [" ".join(process.cmdline()) for process in psutil.Process().children(recursive=True)]
-    assert not [one for one in left if COMMAND[-1] in one]
+    commands = [
+        " ".join(process.cmdline()) for process in psutil.Process().children(recursive=True)
+    ]
+    assert not [command for command in commands if COMMAND[-1] in command]

@@ -51,10 +51,10 @@ def test_smollm_updates_change_only_adapters(run: RunDirectory):
     first, last = (load_file(adapters_of(run.stage(stage).path)) for stage in (0, 3))
     assert sorted(first) == sorted(last)
     assert any(not np.array_equal(first[name], last[name]) for name in first)
-    whole = [load_file(run.stage(stage).policy / "model.safetensors") for stage in (0, 3)]
-    embeddings = [tensors["model.embed_tokens.weight"] for tensors in whole]
+    weights = [load_file(run.stage(stage).policy / "model.safetensors") for stage in (0, 3)]
+    embeddings = [tensors["model.embed_tokens.weight"] for tensors in weights]
     np.testing.assert_array_equal(*embeddings)
-    kernels = [tensors["model.layers.0.mlp.up_proj.weight"] for tensors in whole]
+    kernels = [tensors["model.layers.0.mlp.up_proj.weight"] for tensors in weights]
     assert not np.array_equal(*kernels)
 
 

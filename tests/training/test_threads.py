@@ -54,8 +54,8 @@ print({nice[task] for task in nice if not names[task].startswith(sys.argv[1])})
 def test_only_xla_threads_are_reniced():
     environment = os.environ | {"PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
     command = [sys.executable, "-c", BEHIND, XLA_WORKERS]
-    done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
-    found, behind, others = done.stdout.splitlines()
-    first, again, there = map(int, found.split())
-    assert first == again == there > 0
-    assert (behind, others) == ("{3}", "{0}")
+    result = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
+    priorities, behind_line, other_lines = result.stdout.splitlines()
+    first, again, third = map(int, priorities.split())
+    assert first == again == third > 0
+    assert (behind_line, other_lines) == ("{3}", "{0}")

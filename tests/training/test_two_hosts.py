@@ -49,7 +49,7 @@ def test_run_resumes_with_another_number_of_processes(tmp_path):
     first, second = run(killed, 2, DIE_AT="update", WHEN_SAVED="checkpoints/2")
     assert second == -signal.SIGKILL
     assert first not in (0, -signal.SIGKILL)
-    assert sorted(one.name for one in (killed / "checkpoints").iterdir()) == ["2"]
+    assert sorted(checkpoint.name for checkpoint in (killed / "checkpoints").iterdir()) == ["2"]
     assert (killed / "checkpoints/2/state/array_metadatas/process_1").exists()
     assert run(killed, 1) == [0]
 

@@ -11,5 +11,5 @@ OTHERS = ("truncated_share", "completion_length", "entropy", "clip_share", "grad
 def update_record(stage: int, update: int, **changes: Any) -> UpdateMetrics:
     """Make the record of an update whose step is its number."""
     numbers = dict.fromkeys((*RATES, *OTHERS, "importance_ratio_mean", "sampler_gap"), 0.5)
-    place = {"stage": stage, "update": update, "step": update, "by_group": {}}
-    return UpdateMetrics(**numbers | place | changes)
+    position = {"stage": stage, "update": update, "step": update, "by_group": {}}
+    return UpdateMetrics(**numbers | position | changes)

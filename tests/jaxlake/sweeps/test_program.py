@@ -52,19 +52,25 @@ def test_chunk_program_matches_single_calls(result):
     columns = summary_columns(result.summaries)
     shapes = {"max_size": 4, "horizon": 16, "max_candidates": 500}
     for c, number in enumerate(numbers):
-        made = generate(jax.random.fold_in(boards_key, number), select_rows(params, c), 8, **shapes)
+        generated = generate(
+            jax.random.fold_in(boards_key, number), select_rows(params, c), 8, **shapes
+        )
         for p, policy in enumerate(OPTIONS.policies):
             key = jax.random.fold_in(play_key, number)
-            options = {"max_steps": 16, "solutions": made.solutions}
-            outcomes = roll_out(key, policy, made.instances, **options).outcome
+            options = {"max_steps": 16, "solutions": generated.solutions}
+            outcomes = roll_out(key, policy, generated.instances, **options).outcome
             table = tabulate(
-                made.instances, made.solutions.needs_wait, outcomes, made.filled, made.solutions
+                generated.instances,
+                generated.solutions.needs_wait,
+                outcomes,
+                generated.filled,
+                generated.solutions,
             )
             assert_same(select_rows(select_rows(result.tables, c), p), table)
             counts = {name: int(column[c, p]) for name, column in columns.items()}
-            assert counts["boards"] == made.filled.sum() == 8 - counts["missing"]
-            assert counts["valid"] == (outcomes.valid & made.filled).sum()
-            assert counts["candidates"] == made.candidates.sum()
+            assert counts["boards"] == generated.filled.sum() == 8 - counts["missing"]
+            assert counts["valid"] == (outcomes.valid & generated.filled).sum()
+            assert counts["candidates"] == generated.candidates.sum()
     assert columns["missing"][:, 0].tolist()[3] == 8
     assert len({tuple(row) for row in columns["sum_of_costs"].tolist()}) > 2
 

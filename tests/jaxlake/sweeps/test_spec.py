@@ -19,14 +19,14 @@ def columns(**fields):
 
 
 def test_grid_is_the_product_of_its_knobs():
-    made = columns(
+    knob_columns = columns(
         grid={
             "size": {"from": 4, "to": 6},
             "hole_ratio": {"from": 0, "to": 0.3, "count": 4},
             "num_agents": [2, 3],
         }
     )
-    rows = list(zip(*(made[name].tolist() for name in made), strict=True))
+    rows = list(zip(*(knob_columns[name].tolist() for name in knob_columns), strict=True))
     holes = [0.0, 0.1, 0.2, 0.3]
     assert rows == [(n, h, 0.0, k) for n in (4, 5, 6) for h in holes for k in (2, 3)]
 
@@ -38,17 +38,17 @@ def test_samples_cover_their_ranges_and_depend_on_the_seed():
         "hole_ratio": {"from": 0.1, "to": 0.3},
         "wait_ratio": [0, 0.5],
     }
-    made = columns(samples=knobs)
-    sizes, counts = np.unique(made["size"], return_counts=True)
+    drawn = columns(samples=knobs)
+    sizes, counts = np.unique(drawn["size"], return_counts=True)
     assert sizes.tolist() == [4, 5, 6]
     assert (abs(counts - 4000 / 3) < 150).all()  # five standard deviations
-    holes = made["hole_ratio"]
+    holes = drawn["hole_ratio"]
     assert 0.1 <= holes.min() < 0.101
     assert 0.299 < holes.max() <= 0.3 + 1e-7
-    assert abs(np.corrcoef(made["size"], holes)[0, 1]) < 0.08
-    assert abs(np.mean(made["wait_ratio"]) - 0.25) < 0.02
-    other = columns(samples=knobs | {"seed": 1})
-    assert 0.2 < np.mean(other["size"] == made["size"]) < 0.45
+    assert abs(np.corrcoef(drawn["size"], holes)[0, 1]) < 0.08
+    assert abs(np.mean(drawn["wait_ratio"]) - 0.25) < 0.02
+    reseeded = columns(samples=knobs | {"seed": 1})
+    assert 0.2 < np.mean(reseeded["size"] == drawn["size"]) < 0.45
 
 
 @pytest.mark.parametrize(
@@ -60,10 +60,10 @@ def test_samples_cover_their_ranges_and_depend_on_the_seed():
 )
 def test_columns_of_a_range_are_a_slice(fields):
     spec = SweepSpec(["random"], **fields)
-    whole = spec.columns(0, 50)
+    all_columns = spec.columns(0, 50)
     for start, stop in ((0, 1), (7, 23), (49, 50), (12, 12)):
         for name, values in spec.columns(start, stop).items():
-            assert values.tolist() == whole[name][start:stop].tolist()
+            assert values.tolist() == all_columns[name][start:stop].tolist()
 
 
 def test_million_configurations_are_drawn_in_seconds():

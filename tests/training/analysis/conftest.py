@@ -68,19 +68,19 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="session")
 def hostile_run(finished_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run whose first two answers of the last stage are hostile; all others are as they were."""
+    """A run whose first two answers of the last stage are hostile."""
     run = shutil.copytree(finished_run, tmp_path_factory.mktemp("browser") / "run")
     file = RunDirectory(run).stage(STAGE).episodes
-    first, second, *others = file.read()
+    first, second, *remaining = file.read()
     lake = first.lake.model_copy(update=dict.fromkeys(("plan", "agent", "sum_of_costs")))
-    refused = {"valid": False, "scores": {}, "failure": "parse_error", "time": None}
-    refused |= {"lake": lake, "reason": ATTACK}
+    rejected = {"valid": False, "scores": {}, "failure": "parse_error", "time": None}
+    rejected |= {"lake": lake, "reason": ATTACK}
     changes = [{"text": ATTACK}, {"text": f"{ATTACK}\ud800"}]
     hostile = [
-        one.model_copy(update=refused | change)
-        for one, change in zip((first, second), changes, strict=True)
+        episode.model_copy(update=rejected | change)
+        for episode, change in zip((first, second), changes, strict=True)
     ]
-    file.write([*hostile, *others])
+    file.write([*hostile, *remaining])
     return run
 
 
@@ -91,5 +91,5 @@ def address(hostile_run: Path) -> str:
 
 @pytest.fixture
 def open_page(browser: Browser, address: str) -> Iterator[OpenPage]:
-    """Opens the page; after the test no error and no warning may stand in its console."""
+    """Return a function that opens the page; the console must stay empty during the test."""
     yield from open_pages(browser, address)

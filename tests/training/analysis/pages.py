@@ -92,7 +92,7 @@ SMALLEST_TEXT = """() => {
 
 
 def chromium() -> str:
-    """Where the browser is; without one the tests are skipped, but not where all have to run."""
+    """Return the browser's path; without one skip the test, or fail it if CI=true."""
     for name in ("chromium", "chromium-browser", "google-chrome"):
         if path := shutil.which(name):
             return path
@@ -102,21 +102,21 @@ def chromium() -> str:
 
 
 def open_pages(browser: Browser, address: str) -> Iterator[OpenPage]:
-    """Yield what opens the page at an address; at its end it asserts that the console is empty."""
-    said: list[str] = []
+    """Yield a function that opens the page; afterwards assert that its console is empty."""
+    messages: list[str] = []
     contexts: list[BrowserContext] = []
 
-    def open_it(width: int = 1400, theme: str = "light", **options: object) -> BrowserPage:
+    def open_page(width: int = 1400, theme: str = "light", **options: object) -> BrowserPage:
         view = {"width": width, "height": 900}
         contexts.append(browser.new_context(viewport=view, color_scheme=theme, **options))
         page = contexts[-1].new_page()
-        page.on("console", lambda message: said.append(message.text))
-        page.on("pageerror", lambda error: said.append(str(error)))
-        page.on("request", lambda request: said.append(request.url))
+        page.on("console", lambda message: messages.append(message.text))
+        page.on("pageerror", lambda error: messages.append(str(error)))
+        page.on("request", lambda request: messages.append(request.url))
         page.goto(address)
         return page
 
-    yield open_it
+    yield open_page
     for context in contexts:
         context.close()
-    assert [words for words in said if words != address] == []
+    assert [words for words in messages if words != address] == []

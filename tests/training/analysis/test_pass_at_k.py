@@ -12,12 +12,12 @@ from training.errors import UserError
 
 def test_pass_rate_matches_enumeration():
     boards = {"a": [1, 0, 0, 1, 0], "b": [0, 0, 0, 0, 0], "c": [0, 1, 0, 0, 0], "d": [1, 1]}
-    outcomes = [(name, bool(value)) for name, own in boards.items() for value in own]
+    outcomes = [(name, bool(value)) for name, answers in boards.items() for value in answers]
     for k in (1, 2, 3, 5):
         shares = [
-            np.mean([any(chosen) for chosen in itertools.combinations(own, k)])
-            for own in boards.values()
-            if len(own) >= k
+            np.mean([any(choice) for choice in itertools.combinations(answers, k)])
+            for answers in boards.values()
+            if len(answers) >= k
         ]
         assert pass_rate(outcomes, k)[0] == pytest.approx(np.mean(shares))
     assert np.isnan(pass_rate(outcomes, 6)[0])
@@ -31,8 +31,8 @@ def test_pass_rate_of_single_answers_has_wilson_interval(valid: int):
 
 
 def test_pass_rate_counts_equal_answers_to_a_board_once():
-    alike = [(board, board < 7) for board in range(20) for _ in range(8)]
-    assert pass_rate(alike) == pytest.approx(pass_rate(alike[::8]))
+    repeated = [(board, board < 7) for board in range(20) for _ in range(8)]
+    assert pass_rate(repeated) == pytest.approx(pass_rate(repeated[::8]))
     rng = np.random.default_rng(0)
     apart = [(board, bool(rng.random() < 0.35)) for board in range(20) for _ in range(8)]
     _, low, high = pass_rate(apart)

@@ -35,7 +35,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
-    """The prompts and seeds of all questions; one engineer answers them, whatever its name."""
+    """Return the list of all prompts and seeds that one fake engineer of any name gets."""
     questions = []
 
     def make(config: RunConfig, *_: Any, **__: Any) -> Engineer:

@@ -46,13 +46,13 @@ def validated_rows(run: Path) -> Iterator[tuple[int, str, Rates]]:
 
 
 def test_report_validation_table_matches_files(finished_run, page):
-    shown, group = {}, ""
+    rows_by_size, group = {}, ""
     for cells in page.rows:
         if len(cells) == 6 and "/" in cells[-1]:
             group, *cells = cells
         if len(cells) == 5 and "/" in cells[-1]:
             for stage, cell in enumerate(cells[1:]):
-                shown[stage, group, cells[0]] = " ".join(cell.split())
+                rows_by_size[stage, group, cells[0]] = " ".join(cell.split())
     expected = {}
     for stage, name, row in validated_rows(finished_run):
         for metric, words in RATE_NAMES.items():
@@ -61,14 +61,16 @@ def test_report_validation_table_matches_files(finished_run, page):
                 f"{100 * x:.1f}" for x in (count / row.count, *wilson_interval(count, row.count))
             )
             expected[stage, name, words] = f"{share} [{low}, {high}] {count}/{row.count}"
-    assert shown == expected
+    assert rows_by_size == expected
 
 
 def test_report_configuration_table_marks_changes(finished_run, page):
     directory, decisions = RunDirectory(finished_run), decisions_of(finished_run)
     trained = [directory.stage(stage).configuration.read().values() for stage in (1, 2, 3)]
     configurations = [*trained, decisions[-1].configuration.values()]
-    shown = [row[-5:] for row in page.rows if len(row) in (5, 6) and row[-5].endswith("_ratio")]
+    ratio_rows = [
+        row[-5:] for row in page.rows if len(row) in (5, 6) and row[-5].endswith("_ratio")
+    ]
     expected = []
     for size in configurations[0]:
         for knob in ("data_ratio", "hole_ratio", "wait_ratio"):
@@ -77,7 +79,7 @@ def test_report_configuration_table_marks_changes(finished_run, page):
                 new if new == old else f"{old} {new}" for old, new in itertools.pairwise(values)
             ]
             expected.append([knob, *cells])
-    assert shown == expected
+    assert ratio_rows == expected
     changed = sum(len(decision.diff) for decision in decisions)
     assert changed > 5
     assert sum(value == "number changed" for _, value in page.attributes) == changed
@@ -182,8 +184,8 @@ def test_replay_page_embeds_every_answer(finished_run, page):
             assert board[2] == [row.replace(" ", "") for row in episode.lines]
             holes = "".join(episode.lines).count("H")
             assert board[3:6] == [holes, episode.lake.needs_wait, episode.lake.optimum]
-            own = episode.lake.plan
-            assert names(plan) == (own and [list(moves) for moves in own])
+            episode_plan = episode.lake.plan
+            assert names(plan) == (episode_plan and [list(moves) for moves in episode_plan])
             outcome = "optimal" if episode.best else "valid, not optimal"
             failure = (episode.failure or outcome).replace("_", " ")
             assert data["results"][result] == failure
@@ -212,18 +214,18 @@ def test_replay_page_solver_plans_are_optimal(page):
 
 def test_replay_page_cuts_long_texts_and_old_stages(finished_run):
     run = load_run(finished_run)
-    whole = answers_json(run)
-    assert (whole.omitted_validations, whole.stride) == (0, 1)
-    part = answers_json(run, max_characters=len(whole.text) // 2)
+    uncut = answers_json(run)
+    assert (uncut.omitted_validations, uncut.stride) == (0, 1)
+    part = answers_json(run, max_characters=len(uncut.text) // 2)
     count = part.omitted_validations
     assert 0 < count < 4
-    assert len(part.text) <= len(whole.text) // 2
+    assert len(part.text) <= len(uncut.text) // 2
     assert len(json.loads(part.text)["stages"]) == 4 - count
-    least = answers_json(run, max_characters=len(whole.text) // 12)
-    assert len(least.text) <= len(whole.text) // 12
-    assert least.stride > 1
-    [stage] = json.loads(least.text)["stages"]
-    assert len(stage["answers"]) == -(-120 // least.stride)
+    shortest = answers_json(run, max_characters=len(uncut.text) // 12)
+    assert len(shortest.text) <= len(uncut.text) // 12
+    assert shortest.stride > 1
+    [stage] = json.loads(shortest.text)["stages"]
+    assert len(stage["answers"]) == -(-120 // shortest.stride)
     assert answers_json(run, max_characters=100).text == ""
 
 

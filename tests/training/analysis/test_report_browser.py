@@ -94,11 +94,11 @@ def test_filters_list_matching_episodes(open_page: OpenPage, hostile_run: Path):
     assert listed(page) == [episode.id for episode in waiting]
     holes = "".join(waiting[0].lines).count("H")
     page.select_option("#holes", label=str(holes))
-    alike = [episode for episode in waiting if "".join(episode.lines).count("H") == holes]
-    assert listed(page) == [episode.id for episode in alike]
+    equal_holes = [episode for episode in waiting if "".join(episode.lines).count("H") == holes]
+    assert listed(page) == [episode.id for episode in equal_holes]
     page.select_option("#stage", label="Stage 1")
     page.select_option("#result", "failed")
-    numbers = {episode.id for episode in alike}
+    numbers = {episode.id for episode in equal_holes}
     failed = [
         episode.id
         for episode in episodes_of(hostile_run, 1)
@@ -150,11 +150,11 @@ def test_page_policy_blocks_foreign_scripts_and_styles(browser, address, tmp_pat
     file = tmp_path / "changed.html"
     file.write_text(changed, encoding="utf-8")
     page = browser.new_page()
-    refused: list[str] = []
-    page.on("console", lambda message: refused.append(message.text))
+    violations: list[str] = []
+    page.on("console", lambda message: violations.append(message.text))
     page.goto(file.as_uri())
     assert page.title() != "run"
-    assert sum("Content Security Policy" in words for words in refused) == 2
+    assert sum("Content Security Policy" in words for words in violations) == 2
     colour = page.locator("h1").evaluate("one => getComputedStyle(one).color")
     assert colour != "rgb(255, 0, 0)"
     page.close()

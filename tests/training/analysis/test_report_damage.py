@@ -33,16 +33,16 @@ def test_missing_or_damaged_file_is_named(run_copy, name, text, sentence):
 
 
 def test_damaged_line_affects_only_itself(run_copy):
-    whole = load_run(run_copy).stages[3].episodes
+    all_episodes = load_run(run_copy).stages[3].episodes
     path = run_copy / "stages/3/episodes.jsonl"
     lines = path.read_text().splitlines()
     lines[1], lines[4] = '{"id": 1}', lines[4][:40]
     path.write_text("\n".join(lines))
     run = load_run(run_copy)
-    assert run.stages[3].episodes == (whole[0], *whole[2:4], *whole[5:])
-    other, unreadable = run.missing
+    assert run.stages[3].episodes == (all_episodes[0], *all_episodes[2:4], *all_episodes[5:])
+    first_missing, unreadable = run.missing
     assert unreadable == "stages/3/episodes.jsonl:5: not JSON; the line is left out"
-    assert other.startswith("stages/3/episodes.jsonl:2: group: required, but missing; ")
+    assert first_missing.startswith("stages/3/episodes.jsonl:2: group: required, but missing; ")
     path.write_text("{}\n" * 9)
     assert load_run(run_copy).missing[-1] == "stages/3/episodes.jsonl: 4 more lines are left out"
 
@@ -69,6 +69,6 @@ def test_incomplete_last_log_line_is_ignored(run_copy):
 def test_report_survives_a_damaged_last_validation(run_copy, cli):
     damaged = run_copy / "stages/3/episodes.jsonl"
     damaged.write_text(damaged.read_text()[:40])
-    done = cli("report", run_copy)
-    assert (done.status, done.out) == (0, f"{run_copy / 'report.html'}\n")
+    result = cli("report", run_copy)
+    assert (result.status, result.out) == (0, f"{run_copy / 'report.html'}\n")
     assert "stages/3/episodes.jsonl:1: not JSON" in (run_copy / "report.html").read_text()

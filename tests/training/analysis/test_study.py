@@ -47,9 +47,9 @@ def test_study_rates_match_the_files(finished_study, metric):
         for engineer in ("steady", "lively")
     }
     for engineer, rows in finals.items():
-        shown = results[engineer]
-        assert shown["rates"][metric]["value"] == pytest.approx(fmean(map(fmean, rows)))
-        curve = shown["learning_curve"][metric]
+        reported = results[engineer]
+        assert reported["rates"][metric]["value"] == pytest.approx(fmean(map(fmean, rows)))
+        curve = reported["learning_curve"][metric]
         for stage in range(4):
             rates = [
                 fmean(
@@ -93,10 +93,10 @@ def test_study_rates_follow_from_the_outcomes(finished_study):
 
 def test_study_page_shows_the_results(finished_study):
     results, page = results_of(finished_study)["engineers"], page_of_study(finished_study)
-    for name, one in results.items():
+    for name, arm in results.items():
         (row,) = (row for row in page.rows if row[0] == name and len(row) == 6 and "[" in row[2])
         for cell, metric in zip(row[2:5], METRICS, strict=True):
-            rate = one["rates"][metric]
+            rate = arm["rates"][metric]
             expected = [f"{100 * rate[key]:.1f}" for key in ("value", "low", "high")]
             assert re.findall(r"[\d.]+", cell) == expected
     assert page.source.count('class="chart"') == 3 + 3 + 9 + 2
@@ -114,8 +114,8 @@ def test_equal_engineers_show_no_difference(study_copy):
     assert report_only(study_copy) == 0
     results = results_of(study_copy)
     for metric in METRICS:
-        shown = results["engineers"]["lively"]["difference"][metric]
-        assert [shown[key] for key in ("value", "low", "high", "beyond")] == [0, 0, 0, 0]
+        difference = results["engineers"]["lively"]["difference"][metric]
+        assert [difference[key] for key in ("value", "low", "high", "beyond")] == [0, 0, 0, 0]
         sentence = describe_differences(results, metric)
         assert "no difference seen: lively (0.0 [0.0, 0.0])" in sentence
 
@@ -132,14 +132,14 @@ def test_designs_and_answers_are_counted(study_copy):
     update = {"restored": "configuration", "notice": "It fell."}
     gate.write(gate.read().model_copy(update=update))
     assert report_only(study_copy) == 0
-    for engineer, one in results_of(study_copy)["engineers"].items():
+    for engineer, arm in results_of(study_copy)["engineers"].items():
         stages = [run_of(study_copy, engineer, seed).stage(s) for seed in (1, 2) for s in (1, 2, 3)]
         # The design after the last stage is not trained on.
         kinds = Counter(stage.decision.read().kind for stage in stages if stage.path.name != "3")
-        assert one["designs"]["by_kind"] == kinds
-        assert one["designs"]["rolled_back"] == (engineer == "lively")
+        assert arm["designs"]["by_kind"] == kinds
+        assert arm["designs"]["rolled_back"] == (engineer == "lively")
         reviews = Counter(answer.kind for stage in stages for answer in stage.answers.read())
-        assert {kind: n for kind, n in one["designs"]["answers"].items() if n} == reviews
+        assert {kind: n for kind, n in arm["designs"]["answers"].items() if n} == reviews
 
 
 def test_run_with_another_budget_is_named(study_copy):

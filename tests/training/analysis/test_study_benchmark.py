@@ -79,22 +79,22 @@ def test_paper_study_runs_to_its_tables(folder: Path, capsys: Any):
     assert results["boards"] == len(rows)
     assert list(results["arms"]) == list(ARMS)
     for name, arm in results["arms"].items():
-        own = [
+        arm_results = [
             json.loads((folder / f"out/benchmark/{name}/{seed}/results.json").read_text())
             for seed in SEEDS
         ]
-        assert [(one["num_agents"], one["size"]) for one in arm["cells"]] == [
+        assert [(cell_row["num_agents"], cell_row["size"]) for cell_row in arm["cells"]] == [
             *((3, 3), (3, 4), (3, None)),
             (None, None),
         ]
         for number, cell in enumerate(arm["cells"][:2]):
-            evaluated = [value["cells"][number] for value in own]
+            evaluated = [value["cells"][number] for value in arm_results]
             assert cell["count"] == evaluated[0]["count"]
-            valid = np.mean([one["valid"] / one["count"] for one in evaluated])
+            valid = np.mean([cell_row["valid"] / cell_row["count"] for cell_row in evaluated])
             assert cell["rates"]["valid"]["value"] == pytest.approx(valid)
-            kinds = [one["failures"] for one in evaluated]
+            kinds = [cell_row["failures"] for cell_row in evaluated]
             for kind, keys in FAILURE_KINDS.items():
-                counted = sum(one.get(key, 0) for one in kinds for key in keys)
+                counted = sum(cell_row.get(key, 0) for cell_row in kinds for key in keys)
                 share = counted / (len(SEEDS) * cell["count"])
                 assert cell["failures"][kind] == pytest.approx(share)
             total = sum(cell["failures"].values()) + cell["rates"]["valid"]["value"]
@@ -112,15 +112,15 @@ def test_paper_study_runs_to_its_tables(folder: Path, capsys: Any):
 @pytest.mark.timeout(1800)
 def test_study_benchmark_names_missing_files(folder: Path, capsys: Any):
     answers = folder / "out/benchmark/random_fixed/1/answers.jsonl"
-    whole = answers.read_bytes()
-    other = folder / "out/benchmark/random_checkpoint/1/answers.jsonl"
-    untouched = other.stat().st_mtime_ns
-    answers.write_bytes(b"".join(whole.splitlines(keepends=True)[:-3]))
+    content = answers.read_bytes()
+    untouched_file = folder / "out/benchmark/random_checkpoint/1/answers.jsonl"
+    untouched = untouched_file.stat().st_mtime_ns
+    answers.write_bytes(b"".join(content.splitlines(keepends=True)[:-3]))
     assert command(folder, "--report-only") == 0
     assert "Runs without answers: random_fixed, seed 1." in capsys.readouterr().out
     assert command(folder) == 0
-    assert sorted(answers.read_bytes().splitlines()) == sorted(whole.splitlines())
-    assert other.stat().st_mtime_ns == untouched
+    assert sorted(answers.read_bytes().splitlines()) == sorted(content.splitlines())
+    assert untouched_file.stat().st_mtime_ns == untouched
 
 
 def test_compare_pairs_answers_of_equal_seeds(tmp_path: Path, capsys: Any):
@@ -141,26 +141,26 @@ def test_compare_pairs_answers_of_equal_seeds(tmp_path: Path, capsys: Any):
     ]
     results = compare(study, boards, runs, comparable_results(boards))
     agents = np.array([board.num_agents for board in boards])
-    for name, other in (("steady", None), ("lively", "steady"), ("late", "lively")):
+    for name, reference in (("steady", None), ("lively", "steady"), ("late", "lively")):
         arm = results["arms"][name]
-        assert arm["against"] == other
+        assert arm["against"] == reference
         for cell in arm["cells"]:
-            chosen = [
-                place
-                for place, board in enumerate(boards)
+            selection = [
+                index
+                for index, board in enumerate(boards)
                 if cell["num_agents"] in (None, board.num_agents)
                 and cell["size"] in (None, board.size)
             ]
-            rates = [answers[name, seed][chosen].mean() for seed in arm["seeds"]]
-            assert cell["count"] == len(chosen)
+            rates = [answers[name, seed][selection].mean() for seed in arm["seeds"]]
+            assert cell["count"] == len(selection)
             assert cell["rates"]["valid"]["value"] == pytest.approx(np.mean(rates))
-            if other is None:
+            if reference is None:
                 assert cell["difference"] is None
                 continue
-            theirs = [answers[other, seed][chosen].mean() for seed in arm["seeds"]]
-            found = cell["difference"]["valid"]
-            assert found["value"] == pytest.approx(np.mean(rates) - np.mean(theirs))
-            assert (found["over_seeds"]["low"] is None) == (len(arm["seeds"]) == 1)
+            theirs = [answers[reference, seed][selection].mean() for seed in arm["seeds"]]
+            difference = cell["difference"]["valid"]
+            assert difference["value"] == pytest.approx(np.mean(rates) - np.mean(theirs))
+            assert (difference["over_seeds"]["low"] is None) == (len(arm["seeds"]) == 1)
     print_tables(results)
     printed = capsys.readouterr().out
     for number in (3, 4):

@@ -97,10 +97,10 @@ def test_study_inherits_the_keys_of_its_base(tmp_path):
     write_study(tmp_path)
     path = tmp_path / "small.yaml"
     path.write_text("name: small\nbase: study_pair.yaml\nset: [stages.instances=96]\n")
-    below, study = load_study(tmp_path / "study_pair.yaml"), load_study(path)
+    base_study, study = load_study(tmp_path / "study_pair.yaml"), load_study(path)
     assert study.config.name == "small"
-    assert study.config.engineers == below.config.engineers
-    assert study.config.set == (*below.config.set, "stages.instances=96")
+    assert study.config.engineers == base_study.config.engineers
+    assert study.config.set == (*base_study.config.set, "stages.instances=96")
     assert study.warm_start.stages.instances == 96
     assert study.base == tmp_path / "base.yaml"
     path.write_text("name: small\nbase: small.yaml\n")
@@ -127,18 +127,18 @@ def test_study_rejects_differently_cut_contexts(tmp_path, capsys):
     error = capsys.readouterr().err
     assert "max_context_tokens is 3500; it must be at least" in error
     assert "reader1 would lose failed cases" in error
-    needed = re.search(r"it must be at least (\d+)", error)
-    assert needed
-    reading_study(tmp_path, needed[1], READERS)
+    needed_tokens = re.search(r"it must be at least (\d+)", error)
+    assert needed_tokens
+    reading_study(tmp_path, needed_tokens[1], READERS)
     assert study_command(tmp_path, "--dry-run") == 0
-    reading_study(tmp_path, str(int(needed[1]) - 1), READERS)
+    reading_study(tmp_path, str(int(needed_tokens[1]) - 1), READERS)
     assert study_command(tmp_path, "--dry-run") == 2
 
 
 def test_study_of_one_style_may_cut_contexts(tmp_path):
-    alike = [{"name": "a"}, {"name": "b", "set": ["engineer.kind=shuffled:base"]}]
+    same_style = [{"name": "a"}, {"name": "b", "set": ["engineer.kind=shuffled:base"]}]
     scripted = {"name": "c", "set": ["engineer.kind=rule", "engineer.blocks=[]"]}
-    reading_study(tmp_path, "2500", [*alike, scripted])
+    reading_study(tmp_path, "2500", [*same_style, scripted])
     assert study_command(tmp_path, "--dry-run") == 0
 
 

@@ -29,18 +29,18 @@ def simulated_coverage(
     rates = differences = 0
 
     def answers(chances: np.ndarray) -> np.ndarray:
-        moved = rng.normal(0.0, deviation, size=(seeds, 1))
-        room = np.where(moved > 0, (1 - chances) / (1 - rate), chances / rate)
-        return rng.random((seeds, boards)) < chances + moved * room
+        shifts = rng.normal(0.0, deviation, size=(seeds, 1))
+        room = np.where(shifts > 0, (1 - chances) / (1 - rate), chances / rate)
+        return rng.random((seeds, boards)) < chances + shifts * room
 
     for _ in range(repeats):
-        shared, other = rng.beta(rate / 3, (1 - rate) / 3, size=(2, boards))
+        shared, independent = rng.beta(rate / 3, (1 - rate) / 3, size=(2, boards))
         ours = answers(shared)
-        theirs = answers(np.where(rng.random(boards) < own_share, other, shared))
-        one = mean_interval(ours, resamples=400)
-        two = mean_interval(ours.astype(int) - theirs, resamples=400)
-        rates += one.low <= rate <= one.high
-        differences += two.low <= 0 <= two.high
+        theirs = answers(np.where(rng.random(boards) < own_share, independent, shared))
+        rate_interval = mean_interval(ours, resamples=400)
+        difference_interval = mean_interval(ours.astype(int) - theirs, resamples=400)
+        rates += rate_interval.low <= rate <= rate_interval.high
+        differences += difference_interval.low <= 0 <= difference_interval.high
     return rates / repeats, differences / repeats
 
 
@@ -88,22 +88,22 @@ def test_resamples_have_the_crossed_variance():
     ],
 )
 def test_interval_ending_at_zero_is_not_beyond(values, low, high, beyond):
-    found = mean_interval(np.array([values]), resamples=500)
-    assert (found.low, found.high, found.beyond) == (low, high, beyond)
-    assert found.value == sum(values) / 2
+    interval = mean_interval(np.array([values]), resamples=500)
+    assert (interval.low, interval.high, interval.beyond) == (low, high, beyond)
+    assert interval.value == sum(values) / 2
 
 
 @pytest.mark.parametrize("seeds", [2, 3, 8])
 def test_power_matches_simulated_t_tests(seeds: int):
     deviation = 0.01
-    one = Contrast(tuple(range(seeds)), Interval(0.0, 0.0, 0.0, 0), deviation)
+    result = Contrast(tuple(range(seeds)), Interval(0.0, 0.0, 0.0, 0), deviation)
     error = deviation / np.sqrt(seeds)
     rng = np.random.default_rng(seeds)
-    for difference in (one.detectable, 0.02):
+    for difference in (result.detectable, 0.02):
         drawn = rng.normal(difference, deviation, (20_000, seeds))
-        found = np.mean(stats.ttest_1samp(drawn, 0.0, axis=1).pvalue < 0.05)
-        assert power(difference / error, seeds) == pytest.approx(found, abs=0.015)
-    assert power(one.detectable / error, seeds) == pytest.approx(0.8)
+        simulated_power = np.mean(stats.ttest_1samp(drawn, 0.0, axis=1).pvalue < 0.05)
+        assert power(difference / error, seeds) == pytest.approx(simulated_power, abs=0.015)
+    assert power(result.detectable / error, seeds) == pytest.approx(0.8)
     assert power(0.0, seeds) == pytest.approx(0.05, rel=1e-3)
 
 
@@ -116,12 +116,12 @@ def test_interval_over_seeds_is_a_paired_t_test(seeds: int):
         with pytest.raises(ValueError, match="must have a common seed"):
             contrast(ours, theirs)
         return
-    one = contrast(ours, theirs)
-    assert one.seeds == tuple(range(1, seeds - 1))
+    result = contrast(ours, theirs)
+    assert result.seeds == tuple(range(1, seeds - 1))
     if seeds == 3:
-        assert np.isnan([*one.over_seeds, one.detectable]).all()
+        assert np.isnan([*result.over_seeds, result.detectable]).all()
         return
-    rates = [[answers[seed].mean() for seed in one.seeds] for answers in (ours, theirs)]
+    rates = [[answers[seed].mean() for seed in result.seeds] for answers in (ours, theirs)]
     expected = stats.ttest_rel(*rates).confidence_interval(0.95)
-    assert one.over_seeds == pytest.approx((expected.low, expected.high))
-    assert one.difference.value == pytest.approx(np.mean(rates[0]) - np.mean(rates[1]))
+    assert result.over_seeds == pytest.approx((expected.low, expected.high))
+    assert result.difference.value == pytest.approx(np.mean(rates[0]) - np.mean(rates[1]))

@@ -36,7 +36,7 @@ LOCAL = ("--cluster", "local", "--jobs", "2")
 
 
 class StandIn:
-    """A study whose runs are copies; the test chooses what goes wrong before each call."""
+    """A study of copied runs; tests choose its failures before each call."""
 
     def __init__(self, template: Path, folder: Path) -> None:
         self.template, self.folder = template, folder
@@ -69,9 +69,9 @@ def stand_in(finished_study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_study_warm_starts_once_and_runs_seeds_outermost(stand_in, capsys):
     assert study_command(stand_in.folder) == 0
     assert stand_in.called() == CALLS
-    first, *others = stand_in.calls()
+    first, *run_calls = stand_in.calls()
     assert first["set"] == STUDY["set"]
-    for call in others:
+    for call in run_calls:
         engineer, seed = call["name"].split("/")[-2:]
         kind = {"steady": "fixed", "lively": "random"}[engineer]
         model = f'model.pretrained="{stand_in.directory.policy}"'
@@ -194,8 +194,8 @@ def test_cluster_jobs_give_equal_results(stand_in, capsys):
 def test_cluster_parameters_exist_in_submitit(tmp_path):
     pytest.importorskip("submitit")
     texts = ["gpus_per_node=8", "slurm_partition=gpu", "slurm_setup=[a, b]"]
-    given = read_pairs("--cluster-set", texts)
-    assert given == {"gpus_per_node": 8, "slurm_partition": "gpu", "slurm_setup": ["a", "b"]}
+    parameters = read_pairs("--cluster-set", texts)
+    assert parameters == {"gpus_per_node": 8, "slurm_partition": "gpu", "slurm_setup": ["a", "b"]}
     for text in ("gpus_per_node", "=1", "a=[", "a b=1"):
         with pytest.raises(UserError, match="--cluster-set is"):
             read_pairs("--cluster-set", [text])

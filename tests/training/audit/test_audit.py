@@ -40,12 +40,12 @@ def problems(run: Path, *, deep: bool = True) -> list[str]:
 
 
 def in_run(run: Path, name: str) -> Path:
-    """A file of a run; one such as 1/gate.json is in the folder of its stage."""
+    """Return the path of a run's file; 1/gate.json is in the folder of stage 1."""
     return run / "stages" / name if name[0].isdigit() else run / name
 
 
 def flip(name: str) -> Damage:
-    """Flip a bit in the middle of a file."""
+    """Return a function that flips a bit in the middle of a file."""
 
     def damage(run: Path) -> None:
         content = bytearray(in_run(run, name).read_bytes())
@@ -56,7 +56,7 @@ def flip(name: str) -> Damage:
 
 
 def put(name: str, *keys: str | int, value: Any) -> Damage:
-    """Set a value in a file of JSON or JSON lines."""
+    """Return a function that sets a value in a file of JSON or JSON lines."""
 
     def damage(run: Path) -> None:
         path, lines = in_run(run, name), name.endswith("l")
@@ -66,8 +66,8 @@ def put(name: str, *keys: str | int, value: Any) -> Damage:
         for key in keys[:-1]:
             inner = inner[key]
         inner[keys[-1]] = value
-        texts = [json.dumps(one) for one in content] if lines else [json.dumps(content)]
-        path.write_text("".join(f"{one}\n" for one in texts))
+        texts = [json.dumps(record) for record in content] if lines else [json.dumps(content)]
+        path.write_text("".join(f"{record}\n" for record in texts))
 
     return damage
 
@@ -125,7 +125,7 @@ def test_audit_of_unchanged_run_finds_nothing(finished: Path):
 )
 def test_audit_names_changed_files(run: Path, damage: Damage, problem: str):
     damage(run)
-    assert any(one.startswith(problem) for one in problems(run, deep=False))
+    assert any(message.startswith(problem) for message in problems(run, deep=False))
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_audit_names_changed_files(run: Path, damage: Damage, problem: str):
 def test_audit_names_contradictions_under_new_digests(run: Path, damage: Damage, problem: str):
     damage(run)
     seal_again(run)
-    assert any(one.startswith(problem) for one in problems(run))
+    assert any(message.startswith(problem) for message in problems(run))
 
 
 def test_seals_differ_only_in_seconds(run: Path, finished: Path):

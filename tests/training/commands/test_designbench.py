@@ -33,9 +33,11 @@ def own_module(tmp_path, monkeypatch):
 
 def test_designbench_plays_a_users_class(cli, own_module):
     names = ["rule", "bench_engineers:Copy", "bench_engineers:Silent"]
-    asked = [word for name in names for word in ("--engineer", name)]
-    done = cli("designbench", *asked, "--learners", 3, "--groups", 2, "--out", "out.json")
-    assert done.status == 0, done.err
+    engineer_options = [word for name in names for word in ("--engineer", name)]
+    result = cli(
+        "designbench", *engineer_options, "--learners", 3, "--groups", 2, "--out", "out.json"
+    )
+    assert result.status == 0, result.err
     results = read_results(own_module / "out.json")
     rule, copy, silent, fixed = (results.entry(name, 2) for name in (*names, "fixed"))
     assert copy.final == rule.final
@@ -43,7 +45,7 @@ def test_designbench_plays_a_users_class(cli, own_module):
     assert silent.final == fixed.final  # no usable answer: the first configuration stays
     assert (silent.calls, silent.usable, silent.tokens) == (45, 0, 135)
     assert results.entry("simulated:bench_engineers:Copy", 2) is not None
-    lines = done.out.splitlines()
+    lines = result.out.splitlines()
     assert next(line for line in lines if line.startswith("bench_engineers:Silent"))
     again = cli("designbench", "--compare", "out.json", "out.json")
     assert "rule" in again.out
@@ -52,14 +54,14 @@ def test_designbench_plays_a_users_class(cli, own_module):
 
 def test_designbench_without_controls_asks_once(cli, tmp_path):
     path = tmp_path / "out.json"
-    done = cli(
+    result = cli(
         *("designbench", "--engineer", "sec_bandit", "--no-controls"),
         *("--learners", 2, "--groups", 2, "--out", path),
     )
-    assert done.status == 0
+    assert result.status == 0
     names = [entry["engineer"] for entry in json.loads(path.read_text())["entries"]]
     assert names == ["fixed", "random", "easy_to_hard", "sec_bandit"]
-    assert "no control" in done.out
+    assert "no control" in result.out
 
 
 @pytest.mark.parametrize(
@@ -75,6 +77,6 @@ def test_designbench_without_controls_asks_once(cli, tmp_path):
     ],
 )
 def test_designbench_rejects_invalid_arguments(cli, words, message):
-    done = cli("designbench", *words)
-    assert done.status == 2
-    assert message in done.err
+    result = cli("designbench", *words)
+    assert result.status == 2
+    assert message in result.err

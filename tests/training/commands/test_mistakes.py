@@ -110,8 +110,8 @@ for line in json.loads(sys.argv[1]):
 
 
 @pytest.fixture(scope="module")
-def told() -> dict[str, tuple[int, str, list[str]]]:
-    """Status, message, and heavy packages that the process had imported by then, one by one."""
+def results() -> dict[str, tuple[int, str, list[str]]]:
+    """Return the exit status, message and imported heavy packages of each mistaken command."""
     words = [json.dumps(list(MISTAKES)), json.dumps(sorted(HEAVY))]
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, *words],
@@ -131,8 +131,8 @@ def test_every_command_has_a_case():
 
 
 @pytest.mark.parametrize("line", MISTAKES)
-def test_invalid_arguments_fail_before_heavy_imports(line, told):
-    status, message, imported = told[line]
+def test_invalid_arguments_fail_before_heavy_imports(line, results):
+    status, message, imported = results[line]
     assert status == 2
     assert MISTAKES[line] in message
     assert imported == []

@@ -24,8 +24,8 @@ def test_default_stage_is_the_last_validated_one(run_dir):
 
 @pytest.mark.parametrize("stage", [3, 0, -1])
 def test_unknown_stage_error_lists_stages(stage, run_dir):
-    said = rf"--stage must be a validated stage .1, 2., got {stage}$"
-    with pytest.raises(UserError, match=said):
+    message = rf"--stage must be a validated stage .1, 2., got {stage}$"
+    with pytest.raises(UserError, match=message):
         require_stage(run_dir, stage)
 
 

@@ -29,10 +29,10 @@ def received(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def name_code(run: Path, key: str) -> None:
     tree = yaml.safe_load((run / "config.yaml").read_text())
     *parents, leaf = key.split(".")
-    below = tree
+    section = tree
     for parent in parents:
-        below = below.setdefault(parent, {})
-    below[leaf] = EVIL
+        section = section.setdefault(parent, {})
+    section[leaf] = EVIL
     (run / "config.yaml").write_text(yaml.safe_dump(tree))
 
 

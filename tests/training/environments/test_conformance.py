@@ -57,6 +57,6 @@ def test_check_names_the_broken_contract(name: str, reason: str | None):
     if reason is None:
         check_run_environment(config)
         return
-    with pytest.raises(ConformanceError) as found:
+    with pytest.raises(ConformanceError) as raised:
         check_run_environment(config)
-    assert found.value.reason == reason
+    assert raised.value.reason == reason

@@ -21,34 +21,34 @@ PARITY = Path(__file__).with_name("parity.yaml")
 
 @pytest.fixture(scope="module")
 def environment() -> UserEnvironmentAdapter:
-    made = get_environment(load(PARITY))
-    assert isinstance(made, UserEnvironmentAdapter)
-    return made
+    adapter = get_environment(load(PARITY))
+    assert isinstance(adapter, UserEnvironmentAdapter)
+    return adapter
 
 
 def test_answers_are_counted_by_group_and_slice(environment: UserEnvironmentAdapter):
     words = environment.validation_set()
     rng = np.random.default_rng(3)
     texts = rng.choice(["odd", " even", "perhaps"], len(words)).tolist()
-    judged = environment.judge(words, texts)
-    episodes = environment.episodes(words, texts, judged)
+    verdict = environment.judge(words, texts)
+    episodes = environment.episodes(words, texts, verdict)
     evidence, rates = make_stage_evidence(2, episodes), compute_validation_rates(2, episodes)
     for group, tally in evidence.validation.items():
-        for level, own in tally.slices["ones"].items():
+        for level, counts in tally.slices["ones"].items():
             answered = [
                 "unreadable" if text == "perhaps" else "valid" if text.strip() == level else "wrong"
                 for word, text in zip(words, texts, strict=True)
                 if len(word) == int(group) and parity_of(word) == level
             ]
             counted = Counter(answered)
-            assert own.count == len(answered) > 0
-            assert own.valid == counted.pop("valid", 0)
-            assert own.failures == counted
-        assert tally.count == sum(own.count for own in tally.slices["ones"].values())
+            assert counts.count == len(answered) > 0
+            assert counts.valid == counted.pop("valid", 0)
+            assert counts.failures == counted
+        assert tally.count == sum(counts.count for counts in tally.slices["ones"].values())
     assert list(rates.groups) == ["8", "9"]
-    assert rates.total.valid == int(judged.scores.rewards.sum())
+    assert rates.total.valid == int(verdict.scores.rewards.sum())
     assert [episode.text for episode in episodes] == texts
-    np.testing.assert_array_equal(judged.scores.parsed, [text != "perhaps" for text in texts])
+    np.testing.assert_array_equal(verdict.scores.parsed, [text != "perhaps" for text in texts])
 
 
 @pytest.mark.parametrize(
@@ -61,21 +61,21 @@ def test_answers_are_counted_by_group_and_slice(environment: UserEnvironmentAdap
     ],
 )
 def test_invalid_environment_output_is_named(name: str, problem: str):
-    made = get_environment(
+    adapter = get_environment(
         load(PARITY, [f"environment.kind=tests.training.environments.parity:{name}"])
     )
 
-    def judged() -> None:
-        words = made.validation_set()
+    def judge() -> None:
+        words = adapter.validation_set()
         texts = ["perhaps"] * len(words)
-        made.episodes(words, texts, made.judge(words, texts))
+        adapter.episodes(words, texts, adapter.judge(words, texts))
 
     with pytest.raises(UserError, match=problem):
-        judged()
+        judge()
 
 
 @pytest.mark.parametrize(
-    ("found", "problem"),
+    ("statistics", "problem"),
     [
         ({"twos": 1.0}, "statistics: 'twos' is not one of the domain's: ones"),
         ({"ones": "many"}, "statistics: ones must be a finite number, got 'many'"),
@@ -83,23 +83,25 @@ def test_invalid_environment_output_is_named(name: str, problem: str):
         ({"ones": np.float32(4.5)}, None),
     ],
 )
-def test_statistics_must_be_finite_domain_names(found, problem):
+def test_statistics_must_be_finite_domain_names(statistics, problem):
     config = load(PARITY)
-    user = Counted(found=found)
-    made = UserEnvironmentAdapter("here", user, 32, config.validation.configuration, 40, 0)
-    asked = (jax.random.key(0), config.environment.initial, 32, made.validation_set())
+    user = Counted(found=statistics)
+    adapter = UserEnvironmentAdapter("here", user, 32, config.validation.configuration, 40, 0)
+    arguments = (jax.random.key(0), config.environment.initial, 32, adapter.validation_set())
     if problem is None:
-        assert made.stage_set(*asked).statistics == {"8": {"ones": 4.5}, "9": {"ones": 4.5}}
+        assert adapter.stage_set(*arguments).statistics == {"8": {"ones": 4.5}, "9": {"ones": 4.5}}
         return
     with pytest.raises(UserError, match=problem):
-        made.stage_set(*asked)
+        adapter.stage_set(*arguments)
 
 
 def test_held_out_instances_are_not_trained_on():
     config = load(PARITY, ["environment.kind=tests.training.environments.parity:Leaks"])
-    made = get_environment(config)
+    adapter = get_environment(config)
     with pytest.raises(UserError, match="which is held out for validation"):
-        made.stage_set(jax.random.key(0), config.environment.initial, 32, made.validation_set())
+        adapter.stage_set(
+            jax.random.key(0), config.environment.initial, 32, adapter.validation_set()
+        )
 
 
 def test_decision_of_a_custom_configuration_is_plain_json():

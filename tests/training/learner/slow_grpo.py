@@ -32,7 +32,7 @@ def slow_loss(
     """
     tokens = sum(map(len, new))
     loss = 0.0
-    slopes = [np.zeros(len(one)) for one in new]
+    slopes = [np.zeros(len(logprobs)) for logprobs in new]
     for i, advantage in enumerate(map(float, advantages)):
         length = len(new[i])
         share = {
@@ -42,8 +42,8 @@ def slow_loss(
         }[settings.aggregation]
         gaps = [float(new[i][t]) - float(old[i][t]) for t in range(length)]
         for t in range(length):
-            whole = settings.ratio == "sequence"
-            ratio = exp(sum(gaps) / length if whole else gaps[t])
+            sequence_ratio = settings.ratio == "sequence"
+            ratio = exp(sum(gaps) / length if sequence_ratio else gaps[t])
             inside = 1 - settings.clip_low <= ratio <= 1 + settings.clip_high
             bound = 1 - settings.clip_low if ratio < 1 else 1 + settings.clip_high
             clipped = ratio if inside else bound
@@ -51,7 +51,7 @@ def slow_loss(
             loss -= share * weight * min(ratio * advantage, clipped * advantage)
             if inside or ratio * advantage < clipped * advantage:
                 slope = share * weight * advantage * ratio
-                if whole:
+                if sequence_ratio:
                     slopes[i] -= slope / length
                 else:
                     slopes[i][t] -= slope

@@ -29,12 +29,12 @@ def test_failed_conversion_returns_no_dataset():
     apart = jit_gradients(gradients).lower(*arguments()).compile()
     assert "__ynn_fusion" in plain.as_text()
     assert "__ynn_fusion" not in apart.as_text()
-    for one, other in zip(plain(*arguments()), apart(*arguments()), strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-4, atol=3e-5)
+    for plain_leaf, apart_leaf in zip(plain(*arguments()), apart(*arguments()), strict=True):
+        np.testing.assert_allclose(plain_leaf, apart_leaf, rtol=1e-4, atol=3e-5)
 
 
 def test_jit_options_are_forwarded():
-    add = jit_gradients(lambda state, one: state + one, donate_argnums=0)
+    add = jit_gradients(lambda state, addend: state + addend, donate_argnums=0)
     state = jnp.ones(8)
     np.testing.assert_array_equal(add(state, 1.0), np.full(8, 2.0))
     assert state.is_deleted()

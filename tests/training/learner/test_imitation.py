@@ -10,11 +10,11 @@ PAD = 0
 
 def examples(rng: np.random.Generator, count: int, first: int, longest: int = 60):
     """Pairs of token ids; the first token tells each one apart."""
-    made = []
+    drawn = []
     for number in range(count):
         prompt = [first + number, *rng.integers(10, 99, int(rng.integers(1, longest))).tolist()]
-        made.append((prompt, rng.integers(10, 99, int(rng.integers(1, 30))).tolist()))
-    return made
+        drawn.append((prompt, rng.integers(10, 99, int(rng.integers(1, 30))).tolist()))
+    return drawn
 
 
 def pool(plans: int = 50, designs: int = 20):
@@ -25,18 +25,18 @@ def pool(plans: int = 50, designs: int = 20):
 
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.9, 1.0])
 def test_mixed_batches_respect_shares_over_time(share):
-    made, known = pool()
+    mixture, examples_by_kind = pool()
     rng = np.random.default_rng(1)
     counts: dict[int, int] = {}
     designs = total = 0
     for _ in range(1500):
-        batch = made.draw(rng, 16, share)
+        batch = mixture.draw(rng, 16, share)
         designs += int(batch.is_design.sum())
         total += 16
         for first in np.asarray(batch.sequences.input_ids)[:, 0].tolist():
             counts[first] = counts.get(first, 0) + 1
     assert designs / total == pytest.approx(share, abs=0.04)
-    allowed = {prompt[0] for prompt, _ in known}
+    allowed = {prompt[0] for prompt, _ in examples_by_kind}
     assert set(counts) <= allowed
     assert len(counts) == {0.0: 50, 1.0: 20}.get(share, len(allowed))
     for first, count in counts.items():
@@ -45,12 +45,12 @@ def test_mixed_batches_respect_shares_over_time(share):
 
 
 def test_batch_has_one_length_and_a_loss_mask():
-    made, known = pool()
-    by_first = {prompt[0]: (prompt, answer) for prompt, answer in known}
+    mixture, examples_by_kind = pool()
+    by_first = {prompt[0]: (prompt, answer) for prompt, answer in examples_by_kind}
     rng = np.random.default_rng(2)
     lengths = set()
     for _ in range(60):
-        batch = made.draw(rng, 8, 0.5)
+        batch = mixture.draw(rng, 8, 0.5)
         ids = np.asarray(batch.sequences.input_ids)
         assert ids.shape[0] == 8
         assert ids.shape[1] % LENGTH_STEP == 0
@@ -63,11 +63,11 @@ def test_batch_has_one_length_and_a_loss_mask():
             strict=True,
         ):
             prompt, answer = by_first[row[0]]
-            whole = [*prompt, *answer]
-            assert row[: len(whole)].tolist() == whole
-            assert (row[len(whole) :] == PAD).all()
-            assert len(whole) > len(row) - LENGTH_STEP
+            sequence = [*prompt, *answer]
+            assert row[: len(sequence)].tolist() == sequence
+            assert (row[len(sequence) :] == PAD).all()
+            assert len(sequence) > len(row) - LENGTH_STEP
             assert row[targets].tolist() == answer
-            assert mask.sum() == len(whole)
+            assert mask.sum() == len(sequence)
             assert is_design == (row[0] >= 5000)
     assert len(lengths) > 3

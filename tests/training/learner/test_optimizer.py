@@ -52,16 +52,16 @@ def test_adamw_matches_the_published_algorithm(optimizer, b2, decay):
     }
     # Norms of about 12, 0.4 and 4: the second one is not clipped.
     gradients = [
-        {name: (scale * rng.normal(size=one.shape)).astype(np.float32) for name, one in part}
+        {name: (scale * rng.normal(size=value.shape)).astype(np.float32) for name, value in part}
         for scale, part in ((3.0, weights.items()), (0.1, weights.items()), (1.0, weights.items()))
     ]
-    found, state, update = weights, optimizer.init(weights), jax.jit(optimizer.update)
+    updated, state, update = weights, optimizer.init(weights), jax.jit(optimizer.update)
     for gradient in gradients:
-        moves, state = update(gradient, state, found)
-        found = {name: found[name] + np.asarray(move) for name, move in moves.items()}
+        moves, state = update(gradient, state, updated)
+        updated = {name: updated[name] + np.asarray(move) for name, move in moves.items()}
     expected = slow_adamw(weights, gradients, b2=b2, decay=decay, largest=2.0)
-    for name, one in expected.items():
-        np.testing.assert_allclose(found[name], one, rtol=0, atol=2e-6)
+    for name, value in expected.items():
+        np.testing.assert_allclose(updated[name], value, rtol=0, atol=2e-6)
 
 
 @pytest.mark.parametrize(
@@ -90,10 +90,10 @@ def decayed(params):
     optimizer = adamw(RATE, weight_decay=0.1, max_grad_norm=1.0)
     nothing = jax.tree.map(np.zeros_like, params)
     moves, _ = jax.jit(optimizer.update)(nothing, optimizer.init(params), params)
-    shrunk, left = set(), set()
+    shrunk, unchanged = set(), set()
     for path, move in nnx.to_flat_state(moves):
-        moved = np.asarray(move[...])
-        if moved.any():
-            np.testing.assert_allclose(moved, -RATE * 0.1, rtol=1e-6)
-        (shrunk if moved.any() else left).add(path[-1])
-    return shrunk, left
+        change = np.asarray(move[...])
+        if change.any():
+            np.testing.assert_allclose(change, -RATE * 0.1, rtol=1e-6)
+        (shrunk if change.any() else unchanged).add(path[-1])
+    return shrunk, unchanged

@@ -118,9 +118,9 @@ def test_learned_tokens_have_one_position(bundles: int) -> None:
             assert not at.any()
             continue
         np.testing.assert_array_equal(groups.target_ids[at], tokens)
-        bundle, row, places = np.nonzero(at)
+        bundle, row, columns = np.nonzero(at)
         assert len({*zip(bundle, row, strict=True)}) == 1
-        np.testing.assert_array_equal(np.diff(places), 1)
+        np.testing.assert_array_equal(np.diff(columns), 1)
         prompt = data.prompts[index // COMPLETIONS]
         shared = (bundle[0], groups.row_prompts[bundle[0], row[0]])
         context = groups.prompt_ids[shared][groups.prompt_mask[shared]]

@@ -83,6 +83,6 @@ PROGRAM = """
 @pytest.mark.slow
 @pytest.mark.parametrize("options", [["4"], ["2"], ["2", "lora"]], ids=" ".join)
 def test_update_on_four_devices_equals_one_device(options, tmp_path):
-    own = {"XLA_FLAGS": "--xla_force_host_platform_device_count=4", "JAX_PLATFORMS": "cpu"}
+    environment = {"XLA_FLAGS": "--xla_force_host_platform_device_count=4", "JAX_PLATFORMS": "cpu"}
     command = [sys.executable, "-c", textwrap.dedent(PROGRAM), str(tmp_path / "model"), *options]
-    subprocess.run(command, env=os.environ | own, check=True, timeout=300)
+    subprocess.run(command, env=os.environ | environment, check=True, timeout=300)

@@ -42,9 +42,9 @@ def ours(combination: dict[str, Any]) -> tuple[float, dict[str, list[float]]]:
         pad_id=0,
     )
     flat = np.append(data.advantages.reshape(-1), 0).astype(np.float32)
-    given = [scatter_to_targets(one, groups) for one in (data.sampler, data.old)]
+    scattered = [scatter_to_targets(logprobs, groups) for logprobs in (data.sampler, data.old)]
     reference = scatter_to_targets(data.reference, groups)
-    batch = grpo.GrpoBatch(groups, *given, flat[groups.completions], reference)
+    batch = grpo.GrpoBatch(groups, *scattered, flat[groups.completions], reference)
     graphdef, params = nnx.split(tiny_model())
 
     @jax.jit
@@ -69,7 +69,7 @@ QUICK = COMBINATIONS[-1]  # masked, GSPO, with a KL term and a constant length
     ids=lambda one: "-".join(map(str, one.values())),
 )
 def test_loss_and_gradient_agree_with_trl(combination: dict[str, Any]) -> None:
-    (known,) = (
+    (stored,) = (
         entry
         for entry in json.loads(VALUES.read_text())["combinations"]
         if combination.items() <= entry.items()
@@ -80,9 +80,9 @@ def test_loss_and_gradient_agree_with_trl(combination: dict[str, Any]) -> None:
         # TRL's mean counts completions that are left out, as completions whose loss is 0.
         learned = case(combination["masked"]).learned
         scale = learned.size / learned.sum()
-    assert loss == pytest.approx(known["loss"] * scale, rel=1e-5)
-    assert gradients.keys() == known["gradients"].keys()
-    for name, (norm, product) in known["gradients"].items():
+    assert loss == pytest.approx(stored["loss"] * scale, rel=1e-5)
+    assert gradients.keys() == stored["gradients"].keys()
+    for name, (norm, product) in stored["gradients"].items():
         assert norm > 0
         assert gradients[name][0] == pytest.approx(norm * scale, rel=2e-5), name
         assert gradients[name][1] == pytest.approx(product * scale, abs=5e-5 * norm), name
@@ -91,9 +91,9 @@ def test_loss_and_gradient_agree_with_trl(combination: dict[str, Any]) -> None:
 @pytest.mark.slow
 def test_stored_trl_values_are_reproducible() -> None:
     pytest.importorskip("trl")
-    again, known = trl_values()["combinations"], json.loads(VALUES.read_text())["combinations"]
-    assert len(again) == len(known) == len(COMBINATIONS)
-    for one, other in zip(again, known, strict=True):
-        assert one["loss"] == pytest.approx(other["loss"], rel=1e-5)
-        for name, (norm, product) in other["gradients"].items():
-            assert one["gradients"][name] == pytest.approx([norm, product], abs=2e-5 * norm)
+    again, stored = trl_values()["combinations"], json.loads(VALUES.read_text())["combinations"]
+    assert len(again) == len(stored) == len(COMBINATIONS)
+    for computed, expected in zip(again, stored, strict=True):
+        assert computed["loss"] == pytest.approx(expected["loss"], rel=1e-5)
+        for name, (norm, product) in expected["gradients"].items():
+            assert computed["gradients"][name] == pytest.approx([norm, product], abs=2e-5 * norm)

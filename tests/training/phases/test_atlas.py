@@ -65,15 +65,15 @@ def test_atlas_boards_are_new_and_seeded_by_stage(config, validation):
     later, _ = draw_atlas_boards(config, 3, cells, validation)
     # With the same key, but with these boards as the validation set.
     avoiding, _ = draw_atlas_boards(config, 2, cells, boards)
-    own, same, other, held_out, avoided = (
-        {tuple(row) for row in np.asarray(board_digests(one.instances)).tolist()}
-        for one in (boards, again, later, validation, avoiding)
+    instances, same, other_stage, held_out, avoided = (
+        {tuple(row) for row in np.asarray(board_digests(board_list.instances)).tolist()}
+        for board_list in (boards, again, later, validation, avoiding)
     )
-    assert own == same
-    assert own != other
-    assert len(own) == len(boards)
-    assert not own & held_out
-    assert not own & avoided
+    assert instances == same
+    assert instances != other_stage
+    assert len(instances) == len(boards)
+    assert not instances & held_out
+    assert not instances & avoided
 
 
 class Solver:
@@ -99,8 +99,8 @@ class Solver:
         self.calls.append((len(request.prompts), request.n, request.temperature, request.seed))
         return [
             [
-                SimpleNamespace(token_ids=(row, one < self.solved(int(self.cell_of[row]))))
-                for one in range(request.n)
+                SimpleNamespace(token_ids=(row, number < self.solved(int(self.cell_of[row]))))
+                for number in range(request.n)
             ]
             for (row,) in request.prompts
         ]
@@ -159,9 +159,9 @@ def test_atlas_is_measured_once_for_its_settings(run, config):
     assert get_or_measure_atlas(run, policy, state, [None, result]) == record
     assert directory.stage(1).atlas.path.read_text() == text
     assert policy.synced == 1
-    other = config_of(atlas=CHOICE | {"levels": 3})
+    other_levels = config_of(atlas=CHOICE | {"levels": 3})
     with pytest.raises(UserError, match=r"stages/1/atlas.json: its cells differ from"):
-        read_atlas(directory, other, 1)
+        read_atlas(directory, other_levels, 1)
     shutil.copytree(directory.stage(1).path, directory.stage(2).path)
     with pytest.raises(UserError, match="stage must be 2, got 1"):
         read_atlas(directory, config, 2)

@@ -31,8 +31,8 @@ def test_design_requests_and_counts_notes(tmp_path: Path, monkeypatch: pytest.Mo
     path = write_run(tmp_path / "run", {"blocks": ["summary"], "style": "full"})
     folder = path / "stages/3"
     (folder / "decision.json").unlink()
-    for left in ("summary.txt", "summary_prompt.txt"):
-        (folder / left).write_text("left by a design that was killed\n")
+    for name in ("summary.txt", "summary_prompt.txt"):
+        (folder / name).write_text("left by a design that was killed\n")
     config = load(path / "config.yaml")
 
     def make_engineer(*arguments: Any, **options: Any) -> Engineer:
@@ -54,8 +54,8 @@ def test_design_requests_and_counts_notes(tmp_path: Path, monkeypatch: pytest.Mo
     phase.design(run, nothing, read_stage_results(run.directory, config))
     assert (folder / "summary.txt").read_text() == "More holes."
     assert "Write notes to yourself" in (folder / "summary_prompt.txt").read_text()
-    found = json.loads((folder / "decision.json").read_text())["spent"]["engineer_tokens"]
-    assert found == len(answer_text(config.environment.initial)) + len("More holes.")
+    spent_tokens = json.loads((folder / "decision.json").read_text())["spent"]["engineer_tokens"]
+    assert spent_tokens == len(answer_text(config.environment.initial)) + len("More holes.")
 
 
 @pytest.mark.parametrize(
@@ -71,8 +71,8 @@ def test_design_prints_why_nothing_changed(tmp_path, monkeypatch, capsys, answer
     config = load(path / "config.yaml")
     results = read_stage_results(RunDirectory(path), config)
     current = answer_text(make_stage_view(config, results, 3).current)
-    asked = LanguageModelEngineer(lambda request: GeneratedText(answer or current, 1))
-    monkeypatch.setattr(phase, "make_engineer", lambda *arguments, **options: asked)
+    engineer = LanguageModelEngineer(lambda request: GeneratedText(answer or current, 1))
+    monkeypatch.setattr(phase, "make_engineer", lambda *arguments, **options: engineer)
     run: Any = SimpleNamespace(
         config=config,
         directory=RunDirectory(path),

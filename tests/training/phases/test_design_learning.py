@@ -175,7 +175,7 @@ def test_learning_raises_the_probability_of_good_designs(started):
     assert records[0].reward_best == pytest.approx(best, rel=1e-5)
     worst = score_design(texts[1], view, Guard(), atlas)
     assert records[0].reward_mean == pytest.approx((3 * best + 3 * worst) / 8, rel=1e-5)
-    tokens = sum(len(sampler._answers[one % 3]) for one in range(8))
+    tokens = sum(len(sampler._answers[index % 3]) for index in range(8))
     assert compute_learning_cost(records) == Costs(
         engineer_tokens=3 * tokens, probe_rollouts=atlas.rollouts, rehearsed_designs=12
     )

@@ -166,9 +166,9 @@ def test_new_state_keeps_rate(
     before = jax.tree.map(np.array, state.params)
     state, _ = update(run, state, ToldSampler(run.policy, boards), step=7)
     pairs = zip(jax.tree.leaves(before), jax.tree.leaves(state.params), strict=True)
-    moved = max(float(np.abs(np.asarray(new) - old).max()) for old, new in pairs)
+    largest_change = max(float(np.abs(np.asarray(new) - old).max()) for old, new in pairs)
     # Adam's first step moves a weight by the rate, whatever its gradient is.
-    assert moved / run.config.grpo.learning_rate == pytest.approx(rate, abs=2e-3)
+    assert largest_change / run.config.grpo.learning_rate == pytest.approx(rate, abs=2e-3)
 
 
 class UnevenSampler(ToldSampler):
@@ -196,10 +196,10 @@ class UnevenSampler(ToldSampler):
 
 
 @pytest.mark.parametrize(
-    ("rounds", "asked", "replaced"), [(0, [8], 0), (1, [8, 4], 2), (3, [8, 4, 2], 4)]
+    ("rounds", "request_counts", "replaced"), [(0, [8], 0), (1, [8, 4], 2), (3, [8, 4, 2], 4)]
 )
 def test_resample_replaces_boards(
-    rounds: int, asked: list[int], replaced: int, folder: Path, tmp_path: Path
+    rounds: int, request_counts: list[int], replaced: int, folder: Path, tmp_path: Path
 ) -> None:
     many = small_lakes(14)
     run, _ = open_run(folder, many, tmp_path, f"grpo.resamples={rounds}")
@@ -207,34 +207,36 @@ def test_resample_replaces_boards(
     spare = many.take(range(8, 14))
     order = np.random.default_rng([5, 1]).permutation(6) + 8
     same = {0, 2, 3, 7, *order[[1, 2]].tolist()}  # two of the first four spare ones
-    other, first, again = [], [], []
-    for results, seed in ((other, 6), (first, 5), (again, 5)):
+    other_batch, first, again = [], [], []
+    for results, seed in ((other_batch, 6), (first, 5), (again, 5)):
         sampler = UnevenSampler(policy, many, same)
-        given = many.take(range(8))
-        drawn = roll_out(run, sampler, given, rollout_request(run, given, seed=seed), seconds={})
+        eight_boards = many.take(range(8))
+        drawn = roll_out(
+            run, sampler, eight_boards, rollout_request(run, eight_boards, seed=seed), seconds={}
+        )
         learned, counts = resample(run, sampler, drawn, spare, seed=seed, seconds={})  # type: ignore[arg-type]
         results += [sampler.seeds, learned.prompts, learned.rewards.tolist(), counts, sampler.asked]
     assert first == again
     # No answers are drawn with the random numbers of others, in a round or in another update.
-    assert len({*first[0], *other[0]}) == len(first[0]) + len(other[0])
-    assert sampler.asked == asked
-    assert counts == {"resampled_boards": sum(asked) - 8, "replaced_boards": replaced}
+    assert len({*first[0], *other_batch[0]}) == len(first[0]) + len(other_batch[0])
+    assert sampler.asked == request_counts
+    assert counts == {"resampled_boards": sum(request_counts) - 8, "replaced_boards": replaced}
     varies = learned.rewards.std(axis=1) > 0
     assert varies.sum() == 4 + replaced
     # Kept groups stay in place; a replaced group has the board, answers and scores of its
     # replacement.
-    for place, prompt in enumerate(learned.prompts):
-        assert list(prompt) == policy.encode_board(list(learned.boards)[place])
-        if place not in same:
-            assert prompt == drawn.prompts[place]
-        rows = slice(place * 4, place * 4 + 4)
+    for index, prompt in enumerate(learned.prompts):
+        assert list(prompt) == policy.encode_board(list(learned.boards)[index])
+        if index not in same:
+            assert prompt == drawn.prompts[index]
+        rows = slice(index * 4, index * 4 + 4)
         rewards = np.asarray(learned.scores.valid[rows]) * 1.0
-        np.testing.assert_array_equal(learned.rewards[place] > 0, rewards)
+        np.testing.assert_array_equal(learned.rewards[index] > 0, rewards)
         texts = {policy.decode(completion.token_ids) for completion in learned.completions[rows]}
         assert sampler._plan_of[tuple(prompt)] in [
             list(completion.token_ids) for completion in learned.completions[rows]
         ]
-        assert len(texts) == 1 + varies[place]
+        assert len(texts) == 1 + varies[index]
 
 
 class CutSampler(ToldSampler):
@@ -247,7 +249,10 @@ class CutSampler(ToldSampler):
     def sample(self, request: SamplingRequest) -> list[list[Completion]]:
         groups = super().sample(request)
         return [
-            [replace(one, truncated=bool(cut)) for one, cut in zip(group, row, strict=True)]
+            [
+                replace(completion, truncated=bool(cut))
+                for completion, cut in zip(group, row, strict=True)
+            ]
             for group, row in zip(groups, self._cut, strict=True)
         ]
 
@@ -304,13 +309,13 @@ def test_equal_answers_merge(told: type[ToldSampler], boards: InstanceSet, opene
     rollout.rewards[1] = [1, 0, 1, 0.5]  # the same answers, paid otherwise
     batch = make_rollout_batch(run, state.params, rollout)
     plans = {0: 2} if told is ToldSampler else {0: 1, 2: 1}
-    expected = {4 * group + place: n for group in range(8) for place, n in (plans | {1: 2}).items()}
+    expected = {4 * group + index: n for group in range(8) for index, n in (plans | {1: 2}).items()}
     expected |= {5: 1, 7: 1}
-    found = {
+    merged = {
         row: set(batch.copies[batch.groups.completions == row].tolist())
         for row in np.unique(batch.groups.completions)[1:].tolist()
     }
-    assert found == {row: {n} for row, n in expected.items()}
+    assert merged == {row: {n} for row, n in expected.items()}
     assert batch.counts.sum() == sum(
         len(completion.token_ids) for completion in rollout.completions
     )
@@ -331,7 +336,7 @@ def test_update_of_cut_answers_takes_no_step(boards: InstanceSet, opened: Opened
 def test_kl_holds_the_weights(
     lora: dict[str, float] | None, boards: InstanceSet, folder: Path, opened: Opened
 ) -> None:
-    moved, measured = [], []
+    distances, measured = [], []
     for coefficient in (1e-6, 3.0):
         adapters = [f"model.lora={lora}"] if lora else []
         run, state = opened(f"grpo.kl_coefficient={coefficient}", *adapters)
@@ -344,13 +349,13 @@ def test_kl_holds_the_weights(
             state, metrics = update(run, state, sampler, seed=seed)
             divergences.append(metrics["kl"])
         answers = [policy.encode_board(board) for board in boards]
-        ours, theirs = (policy.logprobs(one, answers) for one in (state.params, reference))
-        moved.append(np.abs(np.concatenate(ours) - np.concatenate(theirs)).mean())
+        ours, theirs = (policy.logprobs(weights, answers) for weights in (state.params, reference))
+        distances.append(np.abs(np.concatenate(ours) - np.concatenate(theirs)).mean())
         measured.append(divergences)
     assert measured[0][0] == pytest.approx(0, abs=1e-6)  # the first update is of the reference
     assert 0 < measured[0][1] < measured[0][2]
     assert measured[1][2] < measured[0][2]
-    assert moved[1] < 0.8 * moved[0]
+    assert distances[1] < 0.8 * distances[0]
 
 
 def test_nonfinite_update_is_rejected_before_the_sync(boards: InstanceSet, opened: Opened) -> None:

@@ -35,6 +35,6 @@ def test_engine_scores_match_the_trainer(folder: Path, tmp_path: Path):
     scored = reading.EngineModel(policy, sampler, 16).answer_costs(contexts, answers)
     sampler.close()
     for context, answer, nats in zip(contexts, answers, scored, strict=True):
-        prompt, rest = policy.encode_prompt(context), policy.encode_answer(answer)
-        (logprobs,) = policy.logprobs(params, [[*prompt, *rest]])
+        prompt, answer_ids = policy.encode_prompt(context), policy.encode_answer(answer)
+        (logprobs,) = policy.logprobs(params, [[*prompt, *answer_ids]])
         assert nats == pytest.approx(-logprobs[len(prompt) :].sum(), abs=1e-3)

@@ -48,12 +48,12 @@ def test_rehearsed_designs_are_deterministic_rule_edits(run_and_state):
     np.testing.assert_array_equal(batch.input_ids, again.input_ids)
     assert not np.array_equal(batch.input_ids, rehearsal.batch("rehearsal", 2, 4).input_ids)
     assert not np.array_equal(batch.input_ids, rehearsal.batch("rehearsal", 3, 3).input_ids)
-    known = {
+    rule_texts = {
         f"{example.context}{example.answer}" for example in make_design_examples(run.config, 8192)
     }
     texts = [run.policy.decode(ids[mask].tolist()) for ids, mask in rows(batch)]
     assert len(set(texts)) == 4
-    assert {text.replace(" ", "") for text in texts} <= {one.replace(" ", "") for one in known}
+    assert {text.replace(" ", "") for text in texts} <= {one.replace(" ", "") for one in rule_texts}
 
 
 def test_auxiliary_loss_adds_its_gradient():
@@ -90,9 +90,9 @@ def test_update_with_rehearsal_also_learns_designs(run_and_state, boards, silent
     run, state = run_and_state
     sampler = ToldSampler(run.policy, boards)
     if silent:  # every answer is the same, so that GRPO learns nothing
-        told = sampler.sample
+        sample = sampler.sample
         sampler.sample = lambda request: [  # type: ignore[method-assign]
-            [group[0]] * request.n for group in told(request)
+            [group[0]] * request.n for group in sample(request)
         ]
     designs = Rehearsal(run, 4).batch("rehearsal", 1, 1)
     before = design_nats(run.policy, state.params, designs)

@@ -43,22 +43,22 @@ def test_rollback_restores_failures(tmp_path):
     results = read_stage_results(run, config)
     assert results[2].gate.restored == "checkpoint"
     view = make_stage_view(config, results, 2)
-    kept, fallen = (results[stage].evidence for stage in (1, 2))
+    kept_evidence, fallen_evidence = (results[stage].evidence for stage in (1, 2))
     assert (view.evidence.validation, view.evidence.failed_cases) == (
-        kept.validation,
-        kept.failed_cases,
+        kept_evidence.validation,
+        kept_evidence.failed_cases,
     )
-    assert view.evidence.validation != fallen.validation
+    assert view.evidence.validation != fallen_evidence.validation
     # The context still reports the configuration that was tried.
-    assert (view.evidence.stage, view.evidence.training) == (2, fallen.training)
+    assert (view.evidence.stage, view.evidence.training) == (2, fallen_evidence.training)
     assert view.trained == get_configuration(config, results, 2)
     assert "restored; the failures shown are theirs" in view.notice
     # So is how the valid rate moved: the edit that was tried is what made it fall.
     readout = read_out(view, BLOCKS)
     assert {row.trend for row in readout.groups.values()} == {-1}
-    shares = {g: one.valid / one.count for g, one in kept.validation.items()}
-    shown = {group: row.valid for group, row in readout.groups.items()}
-    assert shown == {g: math.floor(10 * share + 0.5) for g, share in shares.items()}
+    shares = {g: one.valid / one.count for g, one in kept_evidence.validation.items()}
+    valid_counts = {group: row.valid for group, row in readout.groups.items()}
+    assert valid_counts == {g: math.floor(10 * share + 0.5) for g, share in shares.items()}
 
 
 def test_context_command_prints_what_the_engineer_saw(tmp_path, capsys):
@@ -78,7 +78,7 @@ def test_failed_cases_have_the_most_frequent_kinds(tmp_path):
     counts: Counter[tuple[str, str]] = Counter()
     for group, tally in evidence.validation.items():
         counts.update({(group, kind): count for kind, count in tally.failures.items()})
-    shown = [(case.group, case.failure) for case in evidence.failed_cases]
-    assert len(set(shown)) == len(shown) == min(FAILED_CASES, len(counts))
-    frequent = [count for _, count in counts.most_common(len(shown))]
-    assert [counts[case] for case in shown] == frequent
+    failures = [(case.group, case.failure) for case in evidence.failed_cases]
+    assert len(set(failures)) == len(failures) == min(FAILED_CASES, len(counts))
+    frequent = [count for _, count in counts.most_common(len(failures))]
+    assert [counts[case] for case in failures] == frequent

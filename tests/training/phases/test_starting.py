@@ -69,8 +69,8 @@ def test_run_from_another_takes_weights_design_history(source: Path, tmp_path: P
         assert main([command[0], *command[1:], *OTHERWISE]) == 0
     first, config = RunDirectory(source), second.config()
     for name in ("policy/model.safetensors", "episodes.jsonl"):
-        one, other = first.stage(2).path / name, second.stage(0).path / name
-        assert one.read_bytes() == other.read_bytes(), name
+        source_file, new_file = first.stage(2).path / name, second.stage(0).path / name
+        assert source_file.read_bytes() == new_file.read_bytes(), name
     assert second.stage(1).configuration.read() == first.stage(2).decision.read().configuration
     theirs = read_stage_results(first, first.config())
     results = read_stage_results(second, config)
@@ -95,7 +95,7 @@ def test_killed_run_from_another_leaves_the_same_files(
     config = make_started_config(load(TINY, [*OTHERWISE, *options]), source, tmp_path / "whole")
     with without_vllm():
         loop.run(config, tmp_path / "whole")
-        for point in [one for one in POINTS if one != "warm_start"]:
+        for point in [name for name in POINTS if name != "warm_start"]:
             with pytest.raises(KilledError), dying_at(point, stop):
                 loop.run(config, tmp_path / "run")
         loop.run(config, tmp_path / "run")
@@ -115,19 +115,19 @@ def test_unchanged_weights_are_required(source: Path, tmp_path: Path) -> None:
 
 
 def test_from_rejects_another_or_changed_run(source: Path, tmp_path: Path) -> None:
-    target, other = tmp_path / "run", shutil.copytree(source, tmp_path / "other")
-    config = start(other, target)
-    (other / "stages/2/digests.json").unlink()
-    DigestList(other).forget(other / "stages/2/digests.json")
+    target, changed_source = tmp_path / "run", shutil.copytree(source, tmp_path / "other")
+    config = start(changed_source, target)
+    (changed_source / "stages/2/digests.json").unlink()
+    DigestList(changed_source).forget(changed_source / "stages/2/digests.json")
     with pytest.raises(UserError, match=r"other: has changed since this run's configuration"):
         create_started_run(config, target)
     assert not target.exists()
-    create_started_run(start(other, target), target)
+    create_started_run(start(changed_source, target), target)
     with pytest.raises(UserError, match=r"--from: got .*first, but the run in .*/run started from"):
         start(source, target)
     assert RunDirectory(target).config().started_from.stage == 1
     with pytest.raises(UserError, match=r"first started without --from; choose another"):
-        start(other, source)
+        start(changed_source, source)
 
 
 def test_from_rejects_designs_beyond_the_bounds(source: Path, tmp_path: Path) -> None:
@@ -154,9 +154,9 @@ def test_dry_run_from_another_shows_its_shape(
     command = ["run", str(TINY), "--run-dir", str(tmp_path / "run"), "--dry-run"]
     scratch = ["--set", "model.scratch.hidden_size=512"]
     assert main([*command, *scratch, "--from", str(source)]) == 0
-    told = capsys.readouterr().out
-    assert "The policy has 0.1 million parameters" in " ".join(told.split())
-    assert "warm start" not in told
+    printed = capsys.readouterr().out
+    assert "The policy has 0.1 million parameters" in " ".join(printed.split())
+    assert "warm start" not in printed
     assert not (tmp_path / "run").exists()
 
 

@@ -56,14 +56,17 @@ def boards(monkeypatch: pytest.MonkeyPatch) -> range:
 def test_cached_prompts_give_equal_answers(boards: range):
     validation = CONFIG.validation.model_copy(update={"temperature": 0.3, "seed": 70})
     config = CONFIG.model_copy(update={"validation": validation})
-    policy, engine, other = _Policy(), _Echo(), _Echo()
+    policy, engine, other_engine = _Policy(), _Echo(), _Echo()
     prompts = encode_prompts(config, policy, boards)  # type: ignore[arg-type]
-    given = generate_answers(config, policy, engine, boards, title="", prompts=prompts)  # type: ignore[arg-type]
+    cached = generate_answers(config, policy, engine, boards, title="", prompts=prompts)  # type: ignore[arg-type]
     assert policy.encoded == COUNT
-    alone = generate_answers(config, policy, other, boards, title="")  # type: ignore[arg-type]
+    alone = generate_answers(config, policy, other_engine, boards, title="")  # type: ignore[arg-type]
     assert policy.encoded == 2 * COUNT
-    assert given == alone
-    assert engine.asked == other.asked
-    asked = [(one.seed, one.temperature, one.n, len(one.prompts)) for one in engine.asked]
-    assert asked == [(70, 0.3, 1, CHUNK), (70 + CHUNK, 0.3, 1, 3)]
-    assert len(set(given)) == COUNT
+    assert cached == alone
+    assert engine.asked == other_engine.asked
+    requests = [
+        (request.seed, request.temperature, request.n, len(request.prompts))
+        for request in engine.asked
+    ]
+    assert requests == [(70, 0.3, 1, CHUNK), (70 + CHUNK, 0.3, 1, 3)]
+    assert len(set(cached)) == COUNT

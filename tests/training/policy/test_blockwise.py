@@ -64,11 +64,11 @@ def outcome(form, monkeypatch, tokens, *, block: int | None):
 def test_attention_and_gradients_match_the_plain_form(name: str, block: int, monkeypatch):
     form, length = FORMS[name]
     tokens = drawn(length)
-    found = outcome(form, monkeypatch, tokens, block=block)
+    arrays = outcome(form, monkeypatch, tokens, block=block)
     expected = outcome(form, monkeypatch, tokens, block=None)
-    for one, other in zip(found, expected, strict=True):
-        assert np.abs(other).max() > 0.1
-        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+    for array, expected_array in zip(arrays, expected, strict=True):
+        assert np.abs(expected_array).max() > 0.1
+        np.testing.assert_allclose(array, expected_array, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", FORMS)
@@ -77,14 +77,17 @@ def test_bfloat16_is_as_accurate_as_the_plain_form(name: str, monkeypatch):
     exact = outcome(form, monkeypatch, drawn(length), block=None)
     errors = []
     for block in (4, None):
-        found = outcome(form, monkeypatch, drawn(length, jnp.bfloat16), block=block)
+        arrays = outcome(form, monkeypatch, drawn(length, jnp.bfloat16), block=block)
         errors.append(
             [
-                float(jnp.linalg.norm(one.astype(jnp.float32) - other) / jnp.linalg.norm(other))
-                for one, other in zip(found, exact, strict=True)
+                float(
+                    jnp.linalg.norm(one.astype(jnp.float32) - exact_array)
+                    / jnp.linalg.norm(exact_array)
+                )
+                for one, exact_array in zip(arrays, exact, strict=True)
             ]
         )
-        assert all(array.dtype == jnp.bfloat16 for array in found)
+        assert all(array.dtype == jnp.bfloat16 for array in arrays)
     assert all(0 < ours < 1.5 * plain for ours, plain in zip(*errors, strict=True))
 
 
@@ -93,8 +96,8 @@ def test_fully_masked_query_gives_zero_output_and_gradient():
     nobody = jnp.full((2, 6), blockwise.NO_QUERY)
 
     def attend(query):
-        own = jnp.zeros((2, 6), jnp.int32)
-        return blockwise_attention(query, key, value, own, nobody, block=4)
+        segments = jnp.zeros((2, 6), jnp.int32)
+        return blockwise_attention(query, key, value, segments, nobody, block=4)
 
     attended, pull = jax.vjp(attend, query)
     assert not attended.any()

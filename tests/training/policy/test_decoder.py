@@ -135,12 +135,12 @@ def test_token_logprobs_match_transformers(padding, tmp_path):
     logits = torch_logits(torch_twin(model, tmp_path / "model"), *inputs)
     for temperature in (1.0, 0.7):
         scores = np.asarray(jax.nn.log_softmax(logits[:, :-1] / temperature))
-        chosen = np.take_along_axis(scores, np.asarray(ids)[:, 1:, None], -1)[..., 0]
+        token_scores = np.take_along_axis(scores, np.asarray(ids)[:, 1:, None], -1)[..., 0]
         wanted = np.asarray(mask[:, 1:] & mask[:, :-1])
         for chunk in (None, 5):
             ours = score(model, *inputs, temperature=temperature, chunk=chunk)
             assert ours.dtype == jnp.float32
-            expected = np.pad(np.where(wanted, chosen, 0), ((0, 0), (1, 0)))
+            expected = np.pad(np.where(wanted, token_scores, 0), ((0, 0), (1, 0)))
             np.testing.assert_allclose(ours, expected, atol=1e-4, rtol=1e-4)
 
 

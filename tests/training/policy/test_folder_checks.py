@@ -25,9 +25,9 @@ BASE = PACKAGED_MODELS["jaxlake-base"]
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A copy of the shipped model without digests."""
-    made = shutil.copytree(BASE, tmp_path / "model")
-    (made / "SHA256SUMS").unlink()
-    return made
+    model = shutil.copytree(BASE, tmp_path / "model")
+    (model / "SHA256SUMS").unlink()
+    return model
 
 
 def test_shipped_model_is_intact():

@@ -37,12 +37,12 @@ def test_scores_and_gradients_match_log_softmax(chunk: int):
         scores = plain(hidden, head, targets, 0.7)
         return jnp.sum(scores * slope), scores
 
-    found, expected = (
-        jax.jit(jax.value_and_grad(one, argnums=(0, 1), has_aux=True))(hidden, head)
-        for one in (ours, theirs)
+    results, expected = (
+        jax.jit(jax.value_and_grad(function, argnums=(0, 1), has_aux=True))(hidden, head)
+        for function in (ours, theirs)
     )
     jax.tree.map(
-        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4), found, expected
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4), results, expected
     )
 
 
@@ -58,7 +58,7 @@ def test_bfloat16_head_gradient_sums_in_float32():
         return jnp.sum(scores * slope)
 
     exact = jax.grad(lambda head: jnp.sum(plain(hidden, head, targets, 1.0) * slope))(head)
-    found = jax.jit(jax.grad(lambda head: loss(head, jnp.bfloat16)))(head)
-    assert found.dtype == jnp.float32
-    error = jnp.linalg.norm(found - exact) / jnp.linalg.norm(exact)
+    gradient = jax.jit(jax.grad(lambda head: loss(head, jnp.bfloat16)))(head)
+    assert gradient.dtype == jnp.float32
+    error = jnp.linalg.norm(gradient - exact) / jnp.linalg.norm(exact)
     assert 1e-5 < error < 1.5e-3  # summed in bfloat16 it is 1e-2

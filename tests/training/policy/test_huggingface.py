@@ -222,9 +222,9 @@ def test_load_follows_the_weight_map(folder):
     model = huggingface.load(folder)
     huggingface.save(model, folder, tokenizer_from=None, max_shard_bytes=6000)
     shards = sorted(folder.glob("*.safetensors"))
-    held = [load_file(shard) for shard in shards]
-    save_file(held[-1] | {EMBEDDINGS: np.ones((50, 16), np.float32)}, shards[-1])
-    assert EMBEDDINGS in held[0]
+    shard_tensors = [load_file(shard) for shard in shards]
+    save_file(shard_tensors[-1] | {EMBEDDINGS: np.ones((50, 16), np.float32)}, shards[-1])
+    assert EMBEDDINGS in shard_tensors[0]
     np.testing.assert_array_equal(our_logits(huggingface.load(folder)), our_logits(model))
 
 

@@ -36,10 +36,10 @@ def compare(attention, tokens: list[jax.Array], wanted: np.ndarray, **options) -
         return jax.jit(jax.value_and_grad(loss, argnums=(0, 1, 2), has_aux=True))(*tokens)
 
     (_, expected), slopes_expected = total(PLAIN)
-    (_, found), slopes_found = total(AttentionImplementation("triton", interpret=True, **options))
-    np.testing.assert_allclose(found[wanted], expected[wanted], atol=3e-6)
-    for one, other in zip(slopes_found, slopes_expected, strict=True):
-        np.testing.assert_allclose(one, other, atol=3e-5)
+    (_, value), slopes_found = total(AttentionImplementation("triton", interpret=True, **options))
+    np.testing.assert_allclose(value[wanted], expected[wanted], atol=3e-6)
+    for slope, expected_slope in zip(slopes_found, slopes_expected, strict=True):
+        np.testing.assert_allclose(slope, expected_slope, atol=3e-5)
 
 
 def test_packed_rows_attend_to_prompt_and_own_completion(monkeypatch):
@@ -128,8 +128,8 @@ def test_mesh_devices_attend_to_their_own_heads():
 def test_kernel_selection_follows_setting_and_shape(
     setting, platform, dtype, head_dim, key_heads, kind
 ):
-    given = {"dtype": dtype, "head_dim": head_dim, "key_heads": key_heads, "tensor": 2}
-    assert select_attention(setting, platform=platform, **given) == kind
+    arguments = {"dtype": dtype, "head_dim": head_dim, "key_heads": key_heads, "tensor": 2}
+    assert select_attention(setting, platform=platform, **arguments) == kind
 
 
 def test_kind_for_is_blockwise_without_triton(monkeypatch):
@@ -157,7 +157,9 @@ def test_remat_saves_the_named_values(remat, attended):
         for equation in jax.make_jaxpr(jax.grad(loss))(params).eqns
         if equation.primitive.name == "scan"
     ]
-    kept = {variable.aval.shape[1:] for variable in loops[0].outvars}
-    assert (1, 768, 128) in kept  # the input
-    assert ({(2, 256, 2, 64), (2, 2, 256)} <= kept) == attended  # of rows, and their normaliser
-    assert (1, 768, 384) not in kept  # gate and up
+    saved_shapes = {variable.aval.shape[1:] for variable in loops[0].outvars}
+    assert (1, 768, 128) in saved_shapes  # the input
+    assert (
+        {(2, 256, 2, 64), (2, 2, 256)} <= saved_shapes
+    ) == attended  # of rows, and their normaliser
+    assert (1, 768, 384) not in saved_shapes  # gate and up

@@ -96,9 +96,9 @@ def test_adapters_equal_their_merged_kernels(name, tmp_path):
     theirs = torch_logits(twin, *inputs)
     np.testing.assert_allclose(ours[mask], theirs[mask], atol=1e-4, rtol=1e-4)
     expected = dict(huggingface.state_tensors(dense(model), untied=True))
-    found = dict(huggingface.state_tensors(model, untied=True))
-    assert found.keys() == expected.keys()
-    for tensor, value in found.items():
+    merged = dict(huggingface.state_tensors(model, untied=True))
+    assert merged.keys() == expected.keys()
+    for tensor, value in merged.items():
         np.testing.assert_allclose(value, expected[tensor], rtol=1e-5, atol=1e-6, err_msg=tensor)
 
 
@@ -113,10 +113,10 @@ def test_lora_gradients_follow_the_chain_rule(remat):
         return summed_score(nnx.merge(graphdef, replace_trainable(params, learned)), inputs)
 
     ours = nnx.to_pure_dict(jax.jit(jax.grad(loss))(get_trainable(params)))["layers"]
-    whole = nnx.jit(nnx.grad(partial(summed_score, inputs=inputs)))(dense(model))
+    dense_gradient = nnx.jit(nnx.grad(partial(summed_score, inputs=inputs)))(dense(model))
     assert len(ours) == 2 * len(LORA.targets)
     for target in LORA.targets:
-        slope = np.asarray(getattr(whole.layers, target)[...], np.float64)
+        slope = np.asarray(getattr(dense_gradient.layers, target)[...], np.float64)
         narrow, wide = (
             np.asarray(getattr(model.layers, f"{target}_lora_{factor}")[...], np.float64)
             for factor in "ab"
@@ -183,7 +183,7 @@ def test_adapter_files_match_peft(tmp_path):
                 name.removeprefix("base_model.model.").removesuffix(".lora_A.weight")
             )
             narrow, wide = (
-                torch.tensor(files[one]) for one in (name, name.replace("lora_A", "lora_B"))
+                torch.tensor(files[key]) for key in (name, name.replace("lora_A", "lora_B"))
             )
             layer.weight += 7.5 / 3 * wide @ narrow
     inputs = batch("none")

@@ -26,7 +26,7 @@ def test_replaced_syncs_before_renaming(tmp_path: Path, monkeypatch: pytest.Monk
         synced.add(os.fstat(descriptor).st_ino)
 
     def replace(source: Path, target: Path) -> None:
-        inodes = {one.stat().st_ino for one in (source, *source.rglob("*"))}
+        inodes = {path.stat().st_ino for path in (source, *source.rglob("*"))}
         assert len(inodes) == 4
         not_synced.append(inodes - synced)
         rename(source, target)

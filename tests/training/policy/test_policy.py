@@ -37,12 +37,12 @@ def test_plain_prompt_starts_with_tokenizer_prefix(tmp_path: Path) -> None:
     begin = {"SpecialToken": {"id": "<|endoftext|>", "type_id": 0}}
     text = {"Sequence": {"id": "A", "type_id": 0}}
     number = plain.tokenizer.convert_tokens_to_ids("<|endoftext|>")
-    known = {"id": "<|endoftext|>", "ids": [number], "tokens": ["<|endoftext|>"]}
+    special_token = {"id": "<|endoftext|>", "ids": [number], "tokens": ["<|endoftext|>"]}
     tree["post_processor"] = {
         "type": "TemplateProcessing",
         "single": [begin, text],
         "pair": [begin, text, {"Sequence": {"id": "B", "type_id": 1}}],
-        "special_tokens": {"<|endoftext|>": known},
+        "special_tokens": {"<|endoftext|>": special_token},
     }
     file.write_text(json.dumps(tree))
     begun, _ = open_policy(folder, Model(), Prompt(), length_bucket=16)
@@ -72,7 +72,7 @@ for mesh in (Mesh(fsdp=1), Mesh(fsdp=2)):
 
 
 def test_scoring_fewer_sequences_than_devices(tmp_path: Path) -> None:
-    own = {"XLA_FLAGS": "--xla_force_host_platform_device_count=2", "JAX_PLATFORMS": "cpu"}
+    environment = {"XLA_FLAGS": "--xla_force_host_platform_device_count=2", "JAX_PLATFORMS": "cpu"}
     command = [
         sys.executable,
         "-c",
@@ -80,11 +80,11 @@ def test_scoring_fewer_sequences_than_devices(tmp_path: Path) -> None:
         str(PACKAGED_MODELS["jaxlake-base"]),
         str(tmp_path),
     ]
-    subprocess.run(command, cwd=ROOT, env=os.environ | own, check=True, timeout=300)
-    with np.load(tmp_path / "1.npz") as one, np.load(tmp_path / "2.npz") as two:
-        assert [len(scores) for scores in two.values()] == [3, 2, 4]
-        for name, expected in one.items():
-            np.testing.assert_allclose(two[name], expected, atol=1e-5)
+    subprocess.run(command, cwd=ROOT, env=os.environ | environment, check=True, timeout=300)
+    with np.load(tmp_path / "1.npz") as one_device, np.load(tmp_path / "2.npz") as two_devices:
+        assert [len(scores) for scores in two_devices.values()] == [3, 2, 4]
+        for name, expected in one_device.items():
+            np.testing.assert_allclose(two_devices[name], expected, atol=1e-5)
 
 
 DEEP = '{"a":' * 100_000

@@ -74,8 +74,8 @@ def test_chat_template_is_compatible_with_qwen3(tokenizer):
     prompt = tokenizer.apply_chat_template(messages, add_generation_prompt=True, **arguments)
     assert prompt == "<|im_start|>Find paths<|im_end|><|im_start|>"
     answered = [*messages, {"role": "assistant", "content": "Agent 0: UP"}]
-    whole = tokenizer.apply_chat_template(answered, **arguments)
-    assert whole == prompt + "Agent 0: UP" + tokenizer.eos_token
+    conversation = tokenizer.apply_chat_template(answered, **arguments)
+    assert conversation == prompt + "Agent 0: UP" + tokenizer.eos_token
 
 
 LAKE = lake_domain(Bounds(sizes=(2, 3, 4, 5, 6, 7, 8, 9, 10)))
@@ -97,12 +97,12 @@ def test_compact_context_symbols_are_single_tokens(symbol_tokenizer, symbol_text
     # Of nine sizes none has nearly all the data.
     numbers = {f"{word}{n}" for word in ("valid", "learn", "hole", "wait") for n in range(11)}
     numbers |= {f"data{n}" for n in range(7)}
-    seen = {word for text in symbol_texts for word in text.split()}
+    words = {word for text in symbol_texts for word in text.split()}
     kinds = {term.word for term in LAKE.failures}
-    assert seen >= {*numbers, *kinds, *"-=+?", "none", "n2", "n10", "stage", "rolled", "refused"}
+    assert words >= {*numbers, *kinds, *"-=+?", "none", "n2", "n10", "stage", "rolled", "refused"}
     # A size opens a line; all other words follow a blank, except the two that open other lines.
-    opening = {word for word in seen if re.fullmatch(r"n\d+|stage|edits", word)}
-    for word in seen:
+    opening = {word for word in words if re.fullmatch(r"n\d+|stage|edits", word)}
+    for word in words:
         text = word if word in opening else f" {word}"
         assert len(symbol_tokenizer(text)["input_ids"]) == 1, text
     for text in symbol_texts:

@@ -86,19 +86,19 @@ def test_stage_boards_follow_from_the_seed(validation: InstanceSet, short: Stage
     again = drawn_boards(1, lake(SHORT), validation).instances
     assert digests_of(again) == digests_of(short.instances)
     assert not set(digests_of(again)) & set(digests_of(validation))
-    other = drawn_boards(2, lake(SHORT), validation).instances
-    assert digests_of(other) != digests_of(short.instances)
+    next_stage = drawn_boards(2, lake(SHORT), validation).instances
+    assert digests_of(next_stage) != digests_of(short.instances)
 
 
 def test_statistics_describe_distinct_boards(short: StageBoards) -> None:
     (shortfall,) = short.shortfalls
     assert shortfall.size == 3
-    told = short.statistics["3"]
-    assert told["missing"] == shortfall.missing_wait + shortfall.missing_no_wait > 0
+    statistics = short.statistics["3"]
+    assert statistics["missing"] == shortfall.missing_wait + shortfall.missing_no_wait > 0
     rows = np.unique(digests_of(short.instances), return_index=True)[1]
     distinct = short.instances.take(rows)
     of_three = distinct.solutions.sum_of_costs[distinct.instances.size == 3]
-    assert told["mean_sum_of_costs"] == pytest.approx(np.mean(of_three), rel=1e-5)
+    assert statistics["mean_sum_of_costs"] == pytest.approx(np.mean(of_three), rel=1e-5)
 
 
 def test_missing_size_is_replaced_by_all_others(smallest: InstanceSet) -> None:
@@ -114,10 +114,10 @@ def test_missing_size_is_replaced_by_all_others(smallest: InstanceSet) -> None:
 def test_complete_stage_has_each_board_once(validation: InstanceSet) -> None:
     initial = CONFIG.environment.initial
     drawn = drawn_boards(1, initial, validation)
-    made = drawn.distinct
-    order = np.random.default_rng(derive_seed(CONFIG.seed, "train", 1)).permutation(len(made))
-    assert digests_of(drawn.instances) == digests_of(made.take(order))
-    assert len(set(digests_of(made))) == CONFIG.stages.instances
+    distinct = drawn.distinct
+    order = np.random.default_rng(derive_seed(CONFIG.seed, "train", 1)).permutation(len(distinct))
+    assert digests_of(drawn.instances) == digests_of(distinct.take(order))
+    assert len(set(digests_of(distinct))) == CONFIG.stages.instances
     assert drawn.shortfalls == []
 
 

@@ -17,9 +17,9 @@ HOOKS = "tests.training.hooks"
 
 @pytest.fixture(scope="module")
 def boards() -> InstanceSet:
-    made = small_lakes(20)
-    row = int(np.flatnonzero(made.solutions.sum_of_costs >= 3)[0])
-    return made.take([row] * 4)
+    lakes = small_lakes(20)
+    row = int(np.flatnonzero(lakes.solutions.sum_of_costs >= 3)[0])
+    return lakes.take([row] * 4)
 
 
 @pytest.fixture(scope="module")
@@ -29,14 +29,14 @@ def texts(boards: InstanceSet) -> list[str]:
     return [f"It works because.\n{optimal}", late, "Agent 0: WAIT WAIT\nAgent 1: WAIT", "?"]
 
 
-def judged(boards: InstanceSet, texts: list[str], *settings: str) -> Judgement:
+def judge_texts(boards: InstanceSet, texts: list[str], *settings: str) -> Judgement:
     return get_environment(load(TINY, settings)).judge(boards, texts)
 
 
 def test_reward_function_receives_configured_rewards(boards: InstanceSet, texts: list[str]):
     values = ["reward.optimal=0.9", "reward.valid=0.3", "reward.parsed=0.1"]
-    plain = judged(boards, texts, *values).scores
-    again = judged(boards, texts, *values, f"reward.function={HOOKS}:same_reward").scores
+    plain = judge_texts(boards, texts, *values).scores
+    again = judge_texts(boards, texts, *values, f"reward.function={HOOKS}:same_reward").scores
     assert plain.rewards.tolist() == np.float32([0.9, 0.3, 0.1, 0]).tolist()
     assert again.rewards.tobytes() == plain.rewards.tobytes()
     assert again.rewards.dtype == plain.rewards.dtype
@@ -44,8 +44,8 @@ def test_reward_function_receives_configured_rewards(boards: InstanceSet, texts:
 
 def test_reward_function_receives_text_board_and_score(boards: InstanceSet, texts: list[str]):
     setting = f"reward.function={HOOKS}:bonus"
-    paid = judged(boards, texts, setting)
-    plain = judged(boards, texts)
+    paid = judge_texts(boards, texts, setting)
+    plain = judge_texts(boards, texts)
     np.testing.assert_allclose(paid.scores.rewards, [4.25, 3.6, 3 + 2 / 64, 3])
     np.testing.assert_array_equal(paid.scores.valid, plain.scores.valid)
     episodes = get_environment(load(TINY, [setting])).episodes(boards, texts, paid)
@@ -56,4 +56,4 @@ def test_reward_function_receives_text_board_and_score(boards: InstanceSet, text
 def test_invalid_rewards_are_rejected(name: str, boards: InstanceSet, texts: list[str]):
     problem = f"^reward.function: {HOOKS}:{name} returned (None|1e.39) for the answer .*finite"
     with pytest.raises(UserError, match=problem):
-        judged(boards, texts, f"reward.function={HOOKS}:{name}")
+        judge_texts(boards, texts, f"reward.function={HOOKS}:{name}")

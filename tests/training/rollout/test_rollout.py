@@ -41,8 +41,8 @@ def folder(boards: InstanceSet, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 
 def opened(folder: Path, boards: InstanceSet, *overrides: str) -> tuple[ActiveRun, Any]:
-    own = ["grpo.prompts_per_update=4", "prompt.max_tokens=100"]
-    config = load(TINY, [*own, *overrides])
+    settings = ["grpo.prompts_per_update=4", "prompt.max_tokens=100"]
+    config = load(TINY, [*settings, *overrides])
     policy, params = load_policy(folder, config)
     nowhere: Any = RunDirectory(folder), None
     return ActiveRun(config, *nowhere, policy, boards), params
@@ -76,8 +76,8 @@ def test_advantages_include_the_length_penalty(folder: Path, boards: InstanceSet
     np.testing.assert_allclose(rollout.overlong, [[0.0, 0.15, 0.25, 0.5]] * 4, atol=1e-6)
     batch = make_rollout_batch(run, params, rollout)
     for row in range(16):  # the mean of a group is 0.025
-        own = batch.advantages[batch.groups.completions == row]
-        assert own == pytest.approx([0.975, -0.175, -0.275, -0.525][row % 4], abs=1e-6)
+        row_advantages = batch.advantages[batch.groups.completions == row]
+        assert row_advantages == pytest.approx([0.975, -0.175, -0.275, -0.525][row % 4], abs=1e-6)
     metrics = rollout_metrics(run, rollout)
     assert metrics["reward_mean"] == metrics["by_group"]["3"].reward == 0.025
     assert metrics["overlong_penalty"] == 0.225
@@ -106,5 +106,10 @@ def test_roll_out_rewards_only_plans_after_thinking(folder: Path, boards: Instan
     for plan in boards.solutions.plan:
         texts = [f"Maybe\n{target(plan)}", f"Maybe</think>\n{target(plan)}"] * 2
         ids = [tuple(run.policy.encode_answer(text)) for text in texts]
-        groups.append([Completion(one, np.zeros(len(one), np.float32), False) for one in ids])
+        groups.append(
+            [
+                Completion(token_ids, np.zeros(len(token_ids), np.float32), False)
+                for token_ids in ids
+            ]
+        )
     np.testing.assert_array_equal(rolled_out(run, groups).rewards, [[0.0, 1.0] * 2] * 4)

@@ -64,8 +64,8 @@ def fill(folder: Path, *steps: int) -> Path:
     return folder
 
 
-def assert_equal(one: LearnerState, other: LearnerState) -> None:
-    jax.tree.map(np.testing.assert_array_equal, one, other)
+def assert_equal(state: LearnerState, other_state: LearnerState) -> None:
+    jax.tree.map(np.testing.assert_array_equal, state, other_state)
 
 
 def assert_restores(folder: Path, step: int) -> None:

@@ -84,10 +84,10 @@ def test_run_resumes_with_rounding_settings_changed(tmp_path: Path) -> None:
     directory = RunDirectory(tmp_path)
     directory.claim(CONFIG)
     assert directory.claim(load(TINY, MAY_CHANGE)) is True
-    others = ("seed=4", "grpo.minibatches=2", "model.dtype=bfloat16", "prompt.max_tokens=20")
-    for other in others:
-        with pytest.raises(UserError, match=rf"differs in {other.partition('=')[0]} "):
-            directory.claim(load(TINY, [*MAY_CHANGE, other]))
+    rejected = ("seed=4", "grpo.minibatches=2", "model.dtype=bfloat16", "prompt.max_tokens=20")
+    for override in rejected:
+        with pytest.raises(UserError, match=rf"differs in {override.partition('=')[0]} "):
+            directory.claim(load(TINY, [*MAY_CHANGE, override]))
 
 
 def test_mesh_is_fixed_if_each_device_adds_a_group(tmp_path: Path) -> None:
@@ -116,8 +116,8 @@ def test_incomplete_line_affects_only_itself(tmp_path: Path) -> None:
         log = JsonLog(path, ANYTHING)
         log.append(new)
         log.append(new)
-        whole = sum(cut >= end for end in (len(lines[0]), len(text) - 1))
-        assert log.read() == [*old[:whole], new, new], f"cut at {cut}"
+        complete_lines = sum(cut >= end for end in (len(lines[0]), len(text) - 1))
+        assert log.read() == [*old[:complete_lines], new, new], f"cut at {cut}"
         assert path.read_text().startswith(text[:cut])
         assert path.read_text().count("\n") <= text.count("\n") + 2
 
@@ -150,18 +150,18 @@ def test_nan_loss_stops_the_run() -> None:
 
 
 def test_only_one_of_two_claims_succeeds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    other = load(TINY, ["seed=4"])
+    other_config = load(TINY, ["seed=4"])
 
     def slow(path: Path) -> bool:  # another process comes in between
-        found = clean_empty_parent(path)
+        claimed = clean_empty_parent(path)
         monkeypatch.undo()
-        assert RunDirectory(tmp_path).claim(other) is False
-        return found
+        assert RunDirectory(tmp_path).claim(other_config) is False
+        return claimed
 
     monkeypatch.setattr("training.run.directory.clean_empty_parent", slow)
     with pytest.raises(
         UserError, match=r"contains a run of another configuration, .* seed \(4 there"
     ):
         RunDirectory(tmp_path).claim(CONFIG)
-    assert RunDirectory(tmp_path).claim(other) is True
+    assert RunDirectory(tmp_path).claim(other_config) is True
     assert [child.name for child in tmp_path.iterdir()] == ["config.yaml"]

@@ -43,9 +43,9 @@ def test_adapters_reduce_optimizer_memory():
 def test_print_plan_opens_the_model_folder(tmp_path):
     folder = shutil.copytree(PACKAGED_MODELS["jaxlake-base"], tmp_path / "model")
     (folder / "chat_template.jinja").unlink()
-    own = [f"model.pretrained={folder}", "prompt.chat=true"]
+    model_settings = [f"model.pretrained={folder}", "prompt.chat=true"]
     with pytest.raises(UserError, match=r"prompt.chat: true, but .*model has no chat template"):
-        print_preview(load(ROOT / "configs/miniature.yaml", own))
+        print_preview(load(ROOT / "configs/miniature.yaml", model_settings))
 
 
 def test_print_preview_rejects_more_positions_than_the_model_has():

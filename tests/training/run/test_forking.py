@@ -39,24 +39,28 @@ def test_forked_run_equals_an_independent_run(first_round: Path, tmp_path: Path)
     with without_vllm():
         loop.run(config, tmp_path / "forked")
         loop.run(config, tmp_path / "whole")
-    whole = {file.relative_to(tmp_path / "whole") for file in (tmp_path / "whole").rglob("*")}
+    independent = {file.relative_to(tmp_path / "whole") for file in (tmp_path / "whole").rglob("*")}
     forked = {file.relative_to(tmp_path / "forked") for file in (tmp_path / "forked").rglob("*")}
-    assert {one for one in whole ^ forked if one.parts[0] not in ("checkpoints", "engine")} == set()
+    assert {
+        independent_file
+        for independent_file in independent ^ forked
+        if independent_file.parts[0] not in ("checkpoints", "engine")
+    } == set()
     for name in ("stages/2/digests.json", "summary.json", "metrics.jsonl"):
-        one, other = (tmp_path / side / name for side in ("whole", "forked"))
-        assert one.read_bytes() == other.read_bytes(), name
+        independent_file, forked_file = (tmp_path / side / name for side in ("whole", "forked"))
+        assert independent_file.read_bytes() == forked_file.read_bytes(), name
     decision = RunDirectory(tmp_path / "forked").stage(1).decision.read()
     assert decision.engineer == "random"
     assert not any(stage.problems for stage in audit_run(tmp_path / "forked"))
 
 
 def test_different_starts_share_no_first_round(first_round: Path, tmp_path: Path):
-    one = tiny("one", "random")
-    assert has_same_first_round(one, tiny("other", "rule"))
-    other = tiny("other", "random", seed=99)
-    assert not has_same_first_round(one, other)
+    first = tiny("one", "random")
+    assert has_same_first_round(first, tiny("other", "rule"))
+    second = tiny("other", "random", seed=99)
+    assert not has_same_first_round(first, second)
     with pytest.raises(UserError, match="must have the same first round as other"):
-        fork_first_round(RunDirectory(first_round), tmp_path / "forked", other)
+        fork_first_round(RunDirectory(first_round), tmp_path / "forked", second)
     assert not (tmp_path / "forked").exists()
 
 
@@ -70,9 +74,9 @@ def test_different_pool_changes_the_first_round():
 
     for method in ("sfl", "plr"):
         picking = {"picking": {"method": method}}
-        one, same, other = (with_answers(count, **picking) for count in (2, 2, 3))
-        assert has_same_first_round(one, same)
-        assert not has_same_first_round(one, other)
+        first, same, different = (with_answers(count, **picking) for count in (2, 2, 3))
+        assert has_same_first_round(first, same)
+        assert not has_same_first_round(first, different)
     assert has_same_first_round(with_answers(2), with_answers(3))
 
 

@@ -18,8 +18,8 @@ CONFIG = load(TINY, ["stages.instances=160"])  # 20 updates per stage
 def updates(count: int, stage: int = 1, first: int = 1, **changes: Any) -> list[UpdateMetrics]:
     healthy = {"truncated_share": 0.1}
     return [
-        update_record(stage, first + one, **{**healthy, **changes, "step": one})
-        for one in range(count)
+        update_record(stage, first + number, **{**healthy, **changes, "step": number})
+        for number in range(count)
     ]
 
 
@@ -27,7 +27,7 @@ def answers(count: int, **changes: Any) -> list[EpisodeRecord]:
     plain: dict[str, Any] = {"group": "3", "lines": ("S G",), "slices": {}, "text": "?"}
     plain |= {"reward": 0.0, "valid": False, "scores": {}, "failure": "hole", "parsed": True}
     plain |= {"time": 0, "reason": None}
-    return [EpisodeRecord(id=one, **{**plain, **changes}) for one in range(count)]
+    return [EpisodeRecord(id=number, **{**plain, **changes}) for number in range(count)]
 
 
 def gate(gained: int, lost: int, restored: Any = None) -> GateRecord:
@@ -68,8 +68,8 @@ def test_find_problems_finds_nothing_in_a_healthy_stage():
     ],
 )
 def test_find_problems_names_training_problems(changes: Any, cause: str, words: str):
-    seen = [*updates(5), *updates(12, first=6, **changes), *updates(3, first=18)]
-    [finding] = find_problems(CONFIG, seen)
+    records = [*updates(5), *updates(12, first=6, **changes), *updates(3, first=18)]
+    [finding] = find_problems(CONFIG, records)
     assert (finding.stage, finding.cause) == (1, cause)
     assert str(finding).startswith("stage 1: in updates 6 to 17, ")
     assert words in str(finding)
@@ -99,8 +99,8 @@ def test_find_problems_reads_validation_answers():
     unread = answers(50, parsed=False, failure="parse_error")
     [before] = find_problems(CONFIG, answers={0: unread})
     assert str(before).startswith("stage 0: 0 of 50 validation answers are readable. Read a few")
-    both = find_problems(CONFIG, updates(20, parsed_rate=0.0), {1: unread})
-    assert [warning.cause for warning in both] == ["unreadable"]
+    findings = find_problems(CONFIG, updates(20, parsed_rate=0.0), {1: unread})
+    assert [finding.cause for finding in findings] == ["unreadable"]
     cut = [*answers(20, truncated=True), *answers(30)]
     [finding] = find_problems(CONFIG, answers={2: cut})
     assert (finding.cause, finding.fact[:8]) == ("cut_off", "20 of 50")
@@ -126,9 +126,9 @@ def test_summarize_gives_one_line_per_cause():
 
 
 def test_tell_prints_each_stage_and_cause_once(capsys: pytest.CaptureFixture[str]):
-    seen: list[UpdateMetrics] = []
-    told = find_problems(CONFIG, seen)
+    records: list[UpdateMetrics] = []
+    problems = find_problems(CONFIG, records)
     for update in updates(20, parsed_rate=0.0):
-        seen.append(update)
-        told = print_findings(find_problems(CONFIG, seen), told)
+        records.append(update)
+        problems = print_findings(find_problems(CONFIG, records), problems)
     assert capsys.readouterr().out.count("\n") == 1

@@ -16,14 +16,14 @@ from training.schema import Lora, load
 
 def test_flops_exclude_gradients_of_frozen_weights():
     shape = DecoderConfig(*KNOWN_SHAPES["Qwen/Qwen3-0.6B"])
-    whole = update_flops(shape, [100], [[300] * 4])
+    all_weights = update_flops(shape, [100], [[300] * 4])
     short = update_flops(shape, [100], [[300] * 4], Lora(rank=1, targets=("q_proj",)))
     longer = update_flops(shape, [100], [[300] * 4], Lora(rank=3, targets=("q_proj",)))
     queries = shape.num_attention_heads * shape.head_dim
     factors = shape.num_hidden_layers * (shape.hidden_size + queries)  # for each rank
     assert longer - short == pytest.approx(6 * 2 * factors * 1300)
     pairs = 12 * shape.num_hidden_layers * queries * (100 * 101 / 2 + 4 * 300 * (100 + 301 / 2))
-    products = whole - pairs
+    products = all_weights - pairs
     assert short - pairs - 6 * factors * 1300 == pytest.approx(products * 4 / 6)
 
 

@@ -58,9 +58,9 @@ def test_tensorboard_has_each_value_once_after_resume(tmp_path: Path):
             trackers.log_validation(step, rates(step))
     with open_trackers(config, directory, 4) as trackers:  # the checkpoint is of step 4
         trackers.log_validation(5, rates(6))
-    found = scalars_of(directory.tensorboard)
-    assert {step for _, step in found} == {3, 4, 5}
-    valid = [found["validation/3/valid", step] for step in (3, 4, 5)]
+    scalars = scalars_of(directory.tensorboard)
+    assert {step for _, step in scalars} == {3, 4, 5}
+    valid = [scalars["validation/3/valid", step] for step in (3, 4, 5)]
     assert valid == [3 / 8, 4 / 8, 6 / 8]
 
 
@@ -84,9 +84,9 @@ def test_tracked_run_logs_the_recorded_values(tmp_path: Path, monkeypatch):
         loop.run(config, tmp_path / "run", stop_after=1)
         loop.run(config, tmp_path / "run")
     directory = RunDirectory(tmp_path / "run")
-    found, expected = files_of(directory.path), files_of(tmp_path / "plain")
+    run_files, expected = files_of(directory.path), files_of(tmp_path / "plain")
     same = [name for name in expected if not name.endswith(("config.yaml", "digests.json"))]
-    assert [name for name in same if found[name] != expected[name]] == []
+    assert [name for name in same if run_files[name] != expected[name]] == []
     logged = scalars_of(directory.tensorboard)
     updates = directory.updates()
     for update in updates:

@@ -54,17 +54,17 @@ def spread(folder: Path, fsdp: int, workers: int) -> None:
     """Sync weights that are overwritten in place, and see that an ulp on the way is noticed."""
     policy, params, sampler = started(folder, fsdp=fsdp, workers=workers)
     assert (sampler._transfer is None) == (workers == 1)
-    held = jax.tree.map(lambda leaf: 1.5 * leaf, params)
-    expected = policy.logprobs(held, SEQUENCES)
+    scaled = jax.tree.map(lambda leaf: 1.5 * leaf, params)
+    expected = policy.logprobs(scaled, SEQUENCES)
     with pytest.raises(SyncError, match="the engine and the trainer must differ"):
         check_agreement(sampler, SEQUENCES, expected, 1e-3)
     update = jax.jit(lambda old: jax.tree.map(lambda leaf: leaf * 1.001, old), donate_argnums=0)
     versions = set()
     for number in range(20):
-        expected = policy.logprobs(held, SEQUENCES)
-        sampler.sync(policy.tensors(held))
+        expected = policy.logprobs(scaled, SEQUENCES)
+        sampler.sync(policy.tensors(scaled))
         versions.add(sampler.weight_version)
-        held = jax.block_until_ready(update(held))  # nothing holds on to the old memory
+        scaled = jax.block_until_ready(update(scaled))  # nothing holds on to the old memory
         if number % 10 == 9:
             check_agreement(sampler, SEQUENCES, expected, 1e-3)
     assert len(versions) == 20
@@ -72,7 +72,7 @@ def spread(folder: Path, fsdp: int, workers: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(transport, "add_checksums", corrupt_norm)
         with pytest.raises(SyncError, match="could not take the weights"):
-            sampler.sync(policy.tensors(held))
+            sampler.sync(policy.tensors(scaled))
     sampler.close()
     print("done")
 
@@ -101,8 +101,8 @@ def killed(folder: Path) -> None:
         message = str(error)
     seconds = time.monotonic() - killed_at
     sampler.close()
-    left = [one.pid for one in psutil.wait_procs(processes, timeout=20)[1]]
-    print(json.dumps({"seconds": seconds, "message": message, "left": left, "core": core.pid}))
+    survivors = [one.pid for one in psutil.wait_procs(processes, timeout=20)[1]]
+    print(json.dumps({"seconds": seconds, "message": message, "left": survivors, "core": core.pid}))
 
 
 if __name__ == "__main__":

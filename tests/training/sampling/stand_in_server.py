@@ -59,8 +59,8 @@ class _Handler(BaseHTTPRequestHandler):
         if status == 0 or self.server.closing:
             self.close_connection = True
             return
-        said = self.server.answer(path, body) if status is None else self.server.refusal
-        text = json.dumps(said).encode()
+        reply = self.server.answer(path, body) if status is None else self.server.refusal
+        text = json.dumps(reply).encode()
         self.send_response(status or 200)
         self.send_header("Content-Length", str(len(text)))
         self.end_headers()

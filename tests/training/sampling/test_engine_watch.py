@@ -46,11 +46,11 @@ def kill_soon(pid: int | None, number: signal.Signals) -> None:
 def test_killed_process_ends_a_waiting_call(living: BaseProcess) -> None:
     process = started(time.sleep, 600)
     kill_soon(process.pid, signal.SIGKILL)
-    began = time.monotonic()
+    start = time.monotonic()
     named = rf"process {process.name} \({process.pid}\) was killed by signal 9 \(Killed\)"
     with pytest.raises(UserError, match=named + ".* Run the same command again"):
         call_watched([living, process], never)
-    assert time.monotonic() - began < 15
+    assert time.monotonic() - start < 15
 
 
 def test_call_error_names_the_ended_process_and_status() -> None:

@@ -15,17 +15,17 @@ from training.weight_transfer.checksums import SyncError
 
 
 @pytest.mark.parametrize(
-    ("workers", "environment", "here"), [(1, "0", True), (1, "1", False), (2, "0", False)]
+    ("workers", "environment", "in_process"), [(1, "0", True), (1, "1", False), (2, "0", False)]
 )
 def test_single_worker_runs_in_process_by_default(
-    workers: int, environment: str, here: bool, monkeypatch: pytest.MonkeyPatch
+    workers: int, environment: str, in_process: bool, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("VLLM_ENABLE_V1_MULTIPROCESSING", environment)
-    assert is_in_process(Sampling(tensor_parallel_size=workers)) == here
+    assert is_in_process(Sampling(tensor_parallel_size=workers)) == in_process
 
 
 @pytest.mark.parametrize(
-    ("settings", "taken"),
+    ("settings", "used_gpus"),
     [
         ({"tensor_parallel_size": 2}, [0, 1]),
         ({}, None),  # the GPU that the process trains on
@@ -34,26 +34,29 @@ def test_single_worker_runs_in_process_by_default(
     ],
 )
 def test_vllm_rejects_gpus_of_other_trainers(
-    settings: Any, taken: list[int] | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    settings: Any, used_gpus: list[int] | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     policy: Any = None  # it is not asked for anything
     params = {"kernel": jnp.zeros(1)}
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     engines._require_own_accelerators(Sampling(**settings), params)  # a process that is alone
     monkeypatch.setattr(engines, "is_single_process", lambda: False)
-    if taken is None:
+    if used_gpus is None:
         engines._require_own_accelerators(Sampling(**settings), params)
         return
-    with pytest.raises(UserError, match=r"^sampling\.devices: got null") as refused:
+    with pytest.raises(UserError, match=r"^sampling\.devices: got null") as raised:
         engines.start_sampler(policy, params, Sampling(**settings), tmp_path)
-    expected = f"vLLM would use GPUs {taken}, but process 0 trains on [0]; give"
-    assert expected in str(refused.value)
+    expected = f"vLLM would use GPUs {used_gpus}, but process 0 trains on [0]; give"
+    assert expected in str(raised.value)
 
 
 def test_worker_exception_raises_in_the_run():
     for error in (Exception("Call to update_weights method failed: no\nroom"), RuntimeError()):
-        told = r"could not take the weights \(\w+: (Call|no message)"
-        with pytest.raises(SyncError, match=told), _convert_errors("take the weights", SyncError):
+        message = r"could not take the weights \(\w+: (Call|no message)"
+        with (
+            pytest.raises(SyncError, match=message),
+            _convert_errors("take the weights", SyncError),
+        ):
             raise error
     with pytest.raises(UserError, match="its own"), _convert_errors("answer"):
         raise UserError("its own")

@@ -55,25 +55,25 @@ def _tokens(groups: list) -> list:
 
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
 def test_logprobs_are_exact(temperature: float, sampler: JaxSampler, policy: tuple[Policy, Any]):
-    made, params = policy
+    opened, params = policy
     for prompt, group in zip(PROMPTS, _sample(sampler, temperature=temperature), strict=True):
         answers = [completion.token_ids for completion in group]
         rows = pad_sequences([prompt] * len(group), answers, bucket=32, pad_id=0)
-        scores = grpo.logprobs(params, rows, graphdef=made.graphdef, temperature=temperature)
+        scores = grpo.logprobs(params, rows, graphdef=opened.graphdef, temperature=temperature)
         for row, one in zip(np.asarray(scores), group, strict=True):
             expected = row[len(prompt) : len(prompt) + len(one.token_ids)]
             np.testing.assert_allclose(one.logprobs, expected, atol=1e-4)
 
 
 def test_sampled_tokens_follow_their_probabilities(sampler: JaxSampler, policy: tuple[Policy, Any]):
-    made, params = policy
+    opened, params = policy
     (group,) = _sample(sampler, PROMPTS[:1], n=2048, max_tokens=1)
     drawn = np.bincount([completion.token_ids[0] for completion in group], minlength=600)
-    candidates = np.arange(len(made.tokenizer))
+    candidates = np.arange(len(opened.tokenizer))
     rows = pad_sequences(
         [PROMPTS[0]] * len(candidates), candidates[:, None].tolist(), bucket=32, pad_id=0
     )
-    scores = grpo.logprobs(params, rows, graphdef=made.graphdef, temperature=1.0)
+    scores = grpo.logprobs(params, rows, graphdef=opened.graphdef, temperature=1.0)
     expected = 2048 * np.exp(np.asarray(scores)[:, len(PROMPTS[0])])
     assert expected.sum() == pytest.approx(2048, rel=1e-3)
     # Pearson's statistic of the tokens, in groups of which 64 are expected or more.
@@ -86,12 +86,12 @@ def test_sampled_tokens_follow_their_probabilities(sampler: JaxSampler, policy: 
 
 
 def test_sample_draws_within_top_k_and_top_p(sampler: JaxSampler, policy: tuple[Policy, Any]):
-    made, params = policy
-    candidates = np.arange(len(made.tokenizer))
+    opened, params = policy
+    candidates = np.arange(len(opened.tokenizer))
     rows = pad_sequences(
         [PROMPTS[0]] * len(candidates), candidates[:, None].tolist(), bucket=32, pad_id=0
     )
-    scores = grpo.logprobs(params, rows, graphdef=made.graphdef, temperature=1.0)
+    scores = grpo.logprobs(params, rows, graphdef=opened.graphdef, temperature=1.0)
     probabilities = np.exp(np.asarray(scores)[:, len(PROMPTS[0])])
     order = np.argsort(-probabilities)
     shares = np.cumsum(probabilities[order])
@@ -112,7 +112,7 @@ def test_sample_draws_within_top_k_and_top_p(sampler: JaxSampler, policy: tuple[
 
 
 def test_answer_ends_at_stop_token_or_limit(sampler: JaxSampler):
-    seen = set()
+    endings = set()
     for group in _sample(sampler, n=64, stop_token_ids=[2, *range(300, 400)], max_tokens=6):
         for completion in group:
             stops = [token == 2 or 300 <= token < 400 for token in completion.token_ids]
@@ -120,8 +120,8 @@ def test_answer_ends_at_stop_token_or_limit(sampler: JaxSampler):
             assert completion.truncated == (not stops[-1])
             assert len(completion.token_ids) == 6 or not completion.truncated
             assert len(completion.logprobs) == len(completion.token_ids)
-            seen.add((len(completion.token_ids), completion.truncated))
-    assert len(seen) > 4
+            endings.add((len(completion.token_ids), completion.truncated))
+    assert len(endings) > 4
 
 
 def test_answer_is_independent_of_its_batch(sampler: JaxSampler, policy: tuple[Policy, Any]):
@@ -138,44 +138,44 @@ def test_answer_is_independent_of_its_batch(sampler: JaxSampler, policy: tuple[P
 
 
 def test_greedy_takes_most_probable_token(sampler: JaxSampler):
-    one, other = _sample(sampler, n=2, temperature=0.0)[2]
-    assert one.token_ids == other.token_ids
+    first, second = _sample(sampler, n=2, temperature=0.0)[2]
+    assert first.token_ids == second.token_ids
     # Nothing that is sampled has a more probable first token.
     drawn = _sample(sampler, n=256, max_tokens=1)[2]
-    assert max(float(sampled.logprobs[0]) for sampled in drawn) <= one.logprobs[0] + 1e-5
+    assert max(float(sampled.logprobs[0]) for sampled in drawn) <= first.logprobs[0] + 1e-5
 
 
 def test_new_weights_replace_all_old_ones(sampler: JaxSampler, policy: tuple[Policy, Any]):
-    made, params = policy
+    opened, params = policy
     before = _tokens(_sample(sampler))
     new = moved(params, 0.1)
     with pytest.raises(SyncError, match="the engine and the trainer must differ"):
-        check_agreement(sampler, PROMPTS, made.logprobs(new, PROMPTS), 1e-3)
+        check_agreement(sampler, PROMPTS, opened.logprobs(new, PROMPTS), 1e-3)
     first = sampler.weight_version
-    sampler.sync(made.tensors(new))
+    sampler.sync(opened.tensors(new))
     assert sampler.weight_version != first
-    assert check_agreement(sampler, PROMPTS, made.logprobs(new, PROMPTS), 1e-3) < 1e-4
+    assert check_agreement(sampler, PROMPTS, opened.logprobs(new, PROMPTS), 1e-3) < 1e-4
     assert _tokens(_sample(sampler)) != before
     jax.tree.map(lambda leaf: leaf.delete(), new)  # as an optimizer step does: it has copies
     _sample(sampler)
-    sampler.sync(made.tensors(params))
+    sampler.sync(opened.tensors(params))
     assert sampler.weight_version == first
     assert _tokens(_sample(sampler)) == before
 
 
 def test_constrained_answers_match_their_pattern(sampler: JaxSampler, policy: tuple[Policy, Any]):
-    made, _ = policy
+    opened, _ = policy
     texts = set()
     for group in _sample(sampler, form=PATTERN, max_tokens=40):
         for completion in group:
-            text = made.decode(completion.token_ids)
+            text = opened.decode(completion.token_ids)
             assert not completion.truncated
             assert re.fullmatch(PATTERN, text)
             texts.add(text)
     assert len(texts) > 8
     for group in _sample(sampler, PROMPTS[:1], form=SCHEMA, max_tokens=60):
         for completion in group:
-            jsonschema.validate(json.loads(made.decode(completion.token_ids)), SCHEMA)
+            jsonschema.validate(json.loads(opened.decode(completion.token_ids)), SCHEMA)
 
 
 def test_prompt_without_room_is_rejected(sampler: JaxSampler):

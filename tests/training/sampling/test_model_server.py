@@ -118,18 +118,18 @@ def test_one_server_answers_all_requests(
     def ask(request: TextRequest) -> dict[str, Any]:
         answer = models.ask(model, request, chat=chat)
         assert answer.tokens == 3
-        path, _, asked = answer.text.partition(" é ")
+        path, _, reply = answer.text.partition(" é ")
         assert path == "/v1/completions"
-        return json.loads(asked)
+        return json.loads(reply)
 
     request = TextRequest("# board\n", form={"type": "object"})
-    asked = ask(request)
+    reply = ask(request)
     prompt = "<|im_start|># board\n<|im_end|><|im_start|>" if chat else "# board\n"
-    assert (asked["prompt"], asked["add_special_tokens"]) == (prompt, not chat)
-    assert (asked["stop_token_ids"], asked["skip_special_tokens"]) == ([0, 2], True)
-    assert asked["structured_outputs"] == {"json": {"type": "object"}}
+    assert (reply["prompt"], reply["add_special_tokens"]) == (prompt, not chat)
+    assert (reply["stop_token_ids"], reply["skip_special_tokens"]) == ([0, 2], True)
+    assert reply["structured_outputs"] == {"json": {"type": "object"}}
     pids = stand_in.pids
-    assert ask(request) == asked
+    assert ask(request) == reply
     assert ask(replace(request, form="n3 [-+=]"))["structured_outputs"] == {"regex": "n3 [-+=]"}
     assert "structured_outputs" not in ask(replace(request, form=None))
     continued = ask(replace(request, reasoning="<think>a", max_tokens=9))
@@ -149,8 +149,8 @@ def test_ask_sends_compact_contexts_without_chat_template(
     stand_in.does(ECHO)
     choice = EngineerChoice(kind="model", model=model, style=style, blocks=["history"])
     with ModelServer(load(TINY).sampling, choice) as models:
-        asked = json.loads(models.ask(model, TextRequest("# board\n")).text.partition(" é ")[2])
-    assert asked["prompt"].startswith("<|im_start|>") == (style == "full")
+        body = json.loads(models.ask(model, TextRequest("# board\n")).text.partition(" é ")[2])
+    assert body["prompt"].startswith("<|im_start|>") == (style == "full")
 
 
 @pytest.mark.parametrize(
@@ -194,11 +194,11 @@ def test_interrupt_kills_the_server(
         os.kill(os.getpid(), signal.SIGINT)
 
     threading.Thread(target=interrupt, daemon=True).start()
-    began = time.monotonic()
+    start = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
         models.ask(model, TextRequest(""))
     assert not stand_in.alive
-    assert time.monotonic() - began < 30
+    assert time.monotonic() - start < 30
 
 
 def test_server_ends_with_its_parent(model: str) -> None:

@@ -32,14 +32,14 @@ class Engine:
         self.gives_up = True  # a rollout, once it is closed
 
     def sample(self, request: SamplingRequest) -> list[list[Completion]]:
-        here = threading.current_thread()
-        assert here is threading.main_thread() or self.held.wait(20)
-        self.asked.append((request.seed, here.name))
+        thread = threading.current_thread()
+        assert thread is threading.main_thread() or self.held.wait(20)
+        self.asked.append((request.seed, thread.name))
         number = float(np.pi) * (1 + int(self.weight_version))
-        one = Completion(
+        completion = Completion(
             (request.seed, int(self.weight_version)), np.float32([-number, -0.1]), False
         )
-        return [[one] * request.n for _ in request.prompts]
+        return [[completion] * request.n for _ in request.prompts]
 
     def close(self) -> None:
         self.closed = True
@@ -71,8 +71,13 @@ def test_announced_rollouts_use_weights_before_the_sync() -> None:
     assert (sampler.weight_version, sampler.lag) == ("1", 1)
     assert ask(sampler, 13).token_ids == (13, 2)  # which was not announced
     assert (sampler.weight_version, sampler.lag) == ("2", 0)
-    here = threading.current_thread().name
-    assert engine.asked == [(10, here), (11, "Prefetch"), (12, "Prefetch"), (13, here)]
+    main_thread = threading.current_thread().name
+    assert engine.asked == [
+        (10, main_thread),
+        (11, "Prefetch"),
+        (12, "Prefetch"),
+        (13, main_thread),
+    ]
 
 
 def test_sync_waits_for_a_prefetched_rollout() -> None:
@@ -114,10 +119,10 @@ def test_prefetched_rollouts_round_trip_exactly(tmp_path: Path) -> None:
     resumed = PrefetchingSampler(later := Engine())
     later.weight_version = "1"
     resumed.restore_rollout(tmp_path / "kept", 4)
-    found = ask(resumed, 11)
-    assert found.token_ids == expected.token_ids
-    np.testing.assert_array_equal(found.logprobs, expected.logprobs)
-    assert found.logprobs.dtype == np.float32
+    completion = ask(resumed, 11)
+    assert completion.token_ids == expected.token_ids
+    np.testing.assert_array_equal(completion.logprobs, expected.logprobs)
+    assert completion.logprobs.dtype == np.float32
     assert (resumed.weight_version, resumed.lag) == ("0", 1)
     assert later.asked == []
 
@@ -175,9 +180,9 @@ def test_ended_run_closes_the_engine(gives_up: bool, monkeypatch: pytest.MonkeyP
     engine = Engine()
     engine.held.clear()
     engine.gives_up = gives_up
-    began = time.monotonic()
+    start = time.monotonic()
     with pytest.raises(SystemExit):
         ended(PrefetchingSampler(engine))
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - start < 5
     assert engine.closed
     engine.held.set()

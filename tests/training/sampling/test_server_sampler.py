@@ -40,9 +40,9 @@ def policy(tmp_path_factory: pytest.TempPathFactory) -> tuple[Policy, Any]:
 
 @pytest.fixture(scope="module")
 def folder(policy: tuple[Policy, Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    made, params = policy
+    opened, params = policy
     folder = tmp_path_factory.mktemp("engine") / "engine"
-    made.export(params, folder, untied=True)
+    opened.export(params, folder, untied=True)
     return folder
 
 
@@ -67,8 +67,8 @@ def in_process(folder: Path) -> Iterator[VllmSampler]:
 @pytest.fixture
 def synced(server: ServerSampler, policy: tuple[Policy, Any]) -> ServerSampler:
     """The server with the policy's weights."""
-    made, params = policy
-    server.sync(made.tensors(params))
+    opened, params = policy
+    server.sync(opened.tensors(params))
     return server
 
 
@@ -83,16 +83,16 @@ def test_server_matches_the_in_process_engine(
     request = replace(REQUEST, **changes)
     ours, theirs = in_process.sample(request), synced.sample(request)
     assert tokens(theirs) == tokens(ours)
-    for one, other in zip(ours, theirs, strict=True):
-        for completion, served in zip(one, other, strict=True):
+    for one, expected in zip(ours, theirs, strict=True):
+        for completion, served in zip(one, expected, strict=True):
             np.testing.assert_allclose(served.logprobs, completion.logprobs, atol=1e-4)
             assert served.truncated == completion.truncated
 
 
 def test_selected_prompts_get_equal_answers(synced: ServerSampler) -> None:
     everything = tokens(synced.sample(REQUEST))
-    chosen = tokens(synced.sample(replace(REQUEST, chosen=[4, 1])))
-    assert chosen == [everything[4], everything[1]]
+    selected = tokens(synced.sample(replace(REQUEST, chosen=[4, 1])))
+    assert selected == [everything[4], everything[1]]
     assert synced.sample(replace(REQUEST, chosen=[])) == []
 
 
@@ -105,32 +105,32 @@ def test_constrained_answers_match_their_pattern(
 
 
 def test_new_weights_reach_the_server(synced: ServerSampler, policy: tuple[Policy, Any]) -> None:
-    made, params = policy
+    opened, params = policy
     first, new = synced.weight_version, moved(params, 0.2)
-    synced.sync(made.tensors(new))
+    synced.sync(opened.tensors(new))
     assert synced.weight_version != first
-    assert check_agreement(synced, SEQUENCES, made.logprobs(new, SEQUENCES), 1e-3) <= 1e-3
+    assert check_agreement(synced, SEQUENCES, opened.logprobs(new, SEQUENCES), 1e-3) <= 1e-3
 
 
 def test_failed_sync_stops_later_answers(
     synced: ServerSampler, policy: tuple[Policy, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made, params = policy
+    opened, params = policy
     with monkeypatch.context() as patch:
         patch.setattr(transport, "add_checksums", corrupt_norm)
         with pytest.raises(SyncError):
-            synced.sync(made.tensors(moved(params, 0.2)))
+            synced.sync(opened.tensors(moved(params, 0.2)))
     with pytest.raises(SyncError, match="has not received weights, or their sync failed"):
         synced.sample(REQUEST)
-    synced.sync(made.tensors(params))
+    synced.sync(opened.tensors(params))
     synced.sample(REQUEST)
 
 
 def test_foreign_server_weights_are_rejected(synced: ServerSampler) -> None:
-    address, held = synced._server.address, synced.weight_version
+    address, version = synced._server.address, synced.weight_version
     body = {"new_version": "of another run"}
     httpx2.post(f"{address}/update_weight_version", json=body, timeout=60).raise_for_status()
-    with pytest.raises(SyncError, match=f"must be {held}, got version of another run"):
+    with pytest.raises(SyncError, match=f"must be {version}, got version of another run"):
         synced.sample(REQUEST)
 
 
@@ -138,13 +138,13 @@ def test_remote_server_receives_weights_by_folder(
     server: ServerSampler, policy: tuple[Policy, Any], folder: Path, tmp_path: Path
 ) -> None:
     """It is the one that was started here, found by its address."""
-    made, params = policy
+    opened, params = policy
     settings = server_settings(address=server._server.address, folder=str(tmp_path / "shared"))
     elsewhere = ServerSampler(folder, settings)
     assert elsewhere._transfer == tmp_path / "shared"
     new = moved(params, 0.1)
-    elsewhere.sync(made.tensors(new))
-    assert check_agreement(elsewhere, SEQUENCES, made.logprobs(new, SEQUENCES), 1e-3) <= 1e-3
+    elsewhere.sync(opened.tensors(new))
+    assert check_agreement(elsewhere, SEQUENCES, opened.logprobs(new, SEQUENCES), 1e-3) <= 1e-3
     elsewhere.close()
 
 

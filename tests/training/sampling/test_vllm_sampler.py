@@ -52,8 +52,8 @@ def policy(tmp_path_factory: pytest.TempPathFactory) -> tuple[Policy, Any]:
 @pytest.fixture(scope="module")
 def sampler(policy: tuple[Policy, Any], tmp_path_factory: pytest.TempPathFactory) -> Iterator:
     folder = tmp_path_factory.mktemp("engine") / "engine"
-    made, params = policy
-    made.export(params, folder, untied=True)
+    opened, params = policy
+    opened.export(params, folder, untied=True)
     engine = VllmSampler(folder, Sampling(max_model_len=512, max_num_seqs=64), seed=0)
     yield engine
     engine.close()
@@ -62,8 +62,8 @@ def sampler(policy: tuple[Policy, Any], tmp_path_factory: pytest.TempPathFactory
 @pytest.fixture
 def synced(sampler: VllmSampler, policy: tuple[Policy, Any]) -> VllmSampler:
     """The engine with the policy's weights."""
-    made, params = policy
-    sampler.sync(made.tensors(params))
+    opened, params = policy
+    sampler.sync(opened.tensors(params))
     return sampler
 
 
@@ -109,58 +109,58 @@ def test_model_families_give_equal_answers(
 
 @pytest.mark.slow
 def test_answers_depend_on_the_seed(sampler: VllmSampler):
-    first, again, other = _sample(sampler), _sample(sampler), _sample(sampler, seed=6)
+    first, again, reseeded = _sample(sampler), _sample(sampler), _sample(sampler, seed=6)
     tokens = [[completion.token_ids for completion in group] for group in first]
     assert tokens == [[completion.token_ids for completion in group] for group in again]
-    assert tokens != [[completion.token_ids for completion in group] for group in other]
+    assert tokens != [[completion.token_ids for completion in group] for group in reseeded]
     assert len({completion.token_ids for group in first for completion in group}) > 6
 
 
 @pytest.mark.slow
 def test_sampled_logprobs_match_the_trainer(synced: VllmSampler, policy: tuple[Policy, Any]):
-    made, params = policy
+    opened, params = policy
     for temperature in (1.0, 0.7):
         completion = _sample(synced, temperature=temperature)[0][0]
         sequences = pad_sequences([PROMPT], [completion.token_ids], bucket=32, pad_id=0)
-        scores = grpo.logprobs(params, sequences, graphdef=made.graphdef, temperature=temperature)
+        scores = grpo.logprobs(params, sequences, graphdef=opened.graphdef, temperature=temperature)
         ours = np.asarray(scores)[0, len(PROMPT) : len(PROMPT) + len(completion.token_ids)]
         np.testing.assert_allclose(completion.logprobs, ours, atol=1e-3)
 
 
 def test_new_weights_reach_the_engine(sampler: VllmSampler, policy: tuple[Policy, Any]):
-    made, params = policy
+    opened, params = policy
     sequences = [PROMPT, PROMPT * 4]
     versions = set()
     for scale in (0.0, 0.2, 0.4):
         new = moved(params, scale)
-        sampler.sync(made.tensors(new))
+        sampler.sync(opened.tensors(new))
         versions.add(sampler.weight_version)
-        expected = made.logprobs(new, sequences)
+        expected = opened.logprobs(new, sequences)
         assert check_agreement(sampler, sequences, expected, 1e-3) <= 1e-3
     assert len(versions) == 3
-    assert np.abs(expected[0] - made.logprobs(params, sequences)[0]).max() > 0.1
+    assert np.abs(expected[0] - opened.logprobs(params, sequences)[0]).max() > 0.1
 
 
 @pytest.mark.slow
 def test_sync_stops_on_a_weight_changed_by_one_ulp(
     synced: VllmSampler, policy: tuple[Policy, Any], monkeypatch: pytest.MonkeyPatch
 ):
-    made, params = policy
+    opened, params = policy
     version = synced.weight_version
     monkeypatch.setattr(transport, "add_checksums", corrupt_norm)
     with pytest.raises(SyncError, match=r"1 of \d+ weight tensors .* checksums: model.norm.weight"):
-        synced.sync(made.tensors(params))
+        synced.sync(opened.tensors(params))
     assert synced.weight_version == version
 
 
 @pytest.mark.slow
 def test_longest_sequence_is_scored(synced: VllmSampler, policy: tuple[Policy, Any]):
-    made, params = policy
+    opened, params = policy
     longest = (PROMPT * 80)[: synced.max_model_len]
     sequences = [longest, PROMPT[:1], PROMPT, PROMPT[:2]]
     scores = synced.score(sequences)
     assert [len(score) for score in scores] == [512, 1, 7, 2]
-    for score, expected in zip(scores, made.logprobs(params, sequences), strict=True):
+    for score, expected in zip(scores, opened.logprobs(params, sequences), strict=True):
         np.testing.assert_allclose(score, expected, atol=1e-4)
     (only,) = synced.score([PROMPT[:1]])
     assert only.tolist() == [0.0]
@@ -172,10 +172,10 @@ def test_constrained_answers_match_their_pattern(
     form: Any, limit: int, synced: VllmSampler, policy: tuple[Policy, Any]
 ):
     groups = _sample(synced, max_tokens=limit, form=form)
-    whole = [
+    complete = [
         completion.token_ids for group in groups for completion in group if not completion.truncated
     ]
-    answers = {policy[0].decode(token_ids) for token_ids in whole}
+    answers = {policy[0].decode(token_ids) for token_ids in complete}
     assert len(answers) >= 6
     for answer in answers:
         if isinstance(form, str):
@@ -186,33 +186,35 @@ def test_constrained_answers_match_their_pattern(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("own", "fsdp", "workers"),
+    ("environment", "fsdp", "workers"),
     [
         ({"XLA_FLAGS": "--xla_force_host_platform_device_count=2"}, 2, 1),
         ({"VLLM_CPU_OMP_THREADS_BIND": "0|1", "VLLM_ALLOW_INSECURE_SERIALIZATION": "1"}, 1, 2),
     ],
 )
-def test_split_weights_reach_workers(own: dict[str, str], fsdp: int, workers: int, tmp_path: Path):
+def test_split_weights_reach_workers(
+    environment: dict[str, str], fsdp: int, workers: int, tmp_path: Path
+):
     arguments = ["spread", str(tmp_path), str(fsdp), str(workers)]
-    assert "done" in _in_own_process(own, *arguments)
+    assert "done" in _in_own_process(environment, *arguments)
 
 
 @pytest.mark.slow
 def test_killed_engine_is_named_without_orphans(tmp_path: Path):
-    own = {"VLLM_CPU_OMP_THREADS_BIND": "0|1"}
-    printed = json.loads(_in_own_process(own, "killed", str(tmp_path)).splitlines()[-1])
+    environment = {"VLLM_CPU_OMP_THREADS_BIND": "0|1"}
+    printed = json.loads(_in_own_process(environment, "killed", str(tmp_path)).splitlines()[-1])
     named = rf"EngineCore \({printed['core']}\) was killed by signal 9 \(Killed\); .* same command"
     assert re.search(named, printed["message"])
     assert printed["seconds"] < 20
     assert printed["left"] == []
 
 
-def _in_own_process(own: dict[str, str], *arguments: str) -> str:
+def _in_own_process(environment: dict[str, str], *arguments: str) -> str:
     # An engine in this process, of an earlier test, has set it for the processes to come.
     inherited = {k: v for k, v in os.environ.items() if k != "VLLM_ENABLE_V1_MULTIPROCESSING"}
     ended = subprocess.run(
         [sys.executable, "-m", "tests.training.sampling.engine_process", *arguments],
-        env={**inherited, "JAX_PLATFORMS": "cpu", **own},
+        env={**inherited, "JAX_PLATFORMS": "cpu", **environment},
         check=False,
         capture_output=True,
         text=True,
@@ -224,8 +226,8 @@ def _in_own_process(own: dict[str, str], *arguments: str) -> str:
 
 @pytest.mark.slow
 def test_closed_engine_stops_sampling(policy: tuple[Policy, Any], tmp_path: Path):
-    made, params = policy
-    made.export(params, tmp_path / "engine", untied=True)
+    opened, params = policy
+    opened.export(params, tmp_path / "engine", untied=True)
     engine = VllmSampler(tmp_path / "engine", Sampling(max_model_len=512, max_num_seqs=64))
     endless: dict[str, Any] = {"max_tokens": 480, "n": 64, "stop_token_ids": []}
     rollout = run_in_thread(lambda: _sample(engine, **endless), "Prefetch")

@@ -112,13 +112,13 @@ def test_server_start_timeout_is_named(stand_in, server) -> None:
     ],
 )
 def test_incomplete_answer_is_rejected(change: dict[str, Any], words: str) -> None:
-    whole = [choice([3, 4], index) for index in (1, 0)]
-    first, second = read_completions({"choices": whole}, [3, 4], 2)
+    choices = [choice([3, 4], index) for index in (1, 0)]
+    first, second = read_completions({"choices": choices}, [3, 4], 2)
     assert (first.token_ids, second.token_ids) == ((3, 0), (3, 1))  # by index
     with pytest.raises(UserError, match=words):
-        read_completions({"choices": [whole[0], whole[1] | change]}, [3, 4], 2)
+        read_completions({"choices": [choices[0], choices[1] | change]}, [3, 4], 2)
     with pytest.raises(UserError, match="got 2 of 3 answers"):
-        read_completions({"choices": whole}, [3, 4], 3)
+        read_completions({"choices": choices}, [3, 4], 3)
 
 
 def test_score_returns_log_probabilities_and_last_tokens() -> None:

@@ -20,7 +20,7 @@ def open_untrained(folder: Path, *overrides: str) -> tuple[Policy, Any]:
 
 
 def moved(params: Any, scale: float) -> Any:
-    """Add normal noise, always the same, to all weights."""
+    """Return the weights with the same normal noise added every time."""
     keys = iter(jax.random.split(jax.random.key(9), 64))
     return jax.tree.map(
         lambda leaf: leaf + scale * jax.random.normal(next(keys), leaf.shape), params

@@ -230,8 +230,8 @@ def test_vllm_engines_divide_the_memory(overrides: list[str], share: float):
     overrides = [part for override in overrides for part in override.split("; ")]
     config = load(SCRATCH, ["sampling.gpu_memory_utilization=0.4", *overrides])
     assert config.engine_sampling.gpu_memory_utilization == pytest.approx(share)
-    whole = config.engine_sampling.model_copy(update={"gpu_memory_utilization": 0.4})
-    assert whole == config.sampling
+    full_memory = config.engine_sampling.model_copy(update={"gpu_memory_utilization": 0.4})
+    assert full_memory == config.sampling
 
 
 @pytest.mark.parametrize(
@@ -281,10 +281,10 @@ THINKING = (
 def test_paper_config_takes_its_thinking_option():
     config = load(ROOT / "configs/paper.yaml", THINKING.split())
     assert config.prompt.thinking
-    words = " ".join((ROOT / "configs/paper.yaml").read_text().replace("\n  #", "").split())
+    text = " ".join((ROOT / "configs/paper.yaml").read_text().replace("\n  #", "").split())
     for override in THINKING.split():
         key, _, value = override.partition("=")
-        assert f"{key.partition('.')[2]} {value}" in words
+        assert f"{key.partition('.')[2]} {value}" in text
 
 
 def test_smoke_config_scales_down_the_paper():

@@ -18,13 +18,13 @@ _RUN = re.compile(r"\bjaxlake (run (?:configs|examples)/[^\n`|&>]*)")
 
 def documented_runs() -> list[tuple[str, list[str]]]:
     """List the arguments of each `jaxlake run FILE ...` on a page, with the page."""
-    found = []
+    runs = []
     for page in PAGES:
         text = re.sub(r"\\\n\s*", " ", page.read_text(encoding="utf-8"))
         for command in _RUN.findall(text):
             words = shlex.split(re.sub(r"\s#\s.*", "", command))
-            found.append((page.relative_to(ROOT).as_posix(), words[1:]))
-    return found
+            runs.append((page.relative_to(ROOT).as_posix(), words[1:]))
+    return runs
 
 
 def test_configurations_of_documented_runs_can_be_loaded():
@@ -37,7 +37,10 @@ def test_configurations_of_documented_runs_can_be_loaded():
         arguments = parser.parse_args([word.replace("$I", "0") for word in words])
         try:
             # Modules that a page writes itself are run by the tests of its code.
-            load(ROOT / arguments.config, [one for one in arguments.set if not _OWN.search(one)])
+            load(
+                ROOT / arguments.config,
+                [override for override in arguments.set if not _OWN.search(override)],
+            )
         except UserError as error:
             pytest.fail(f"{page}: jaxlake run {' '.join(words)}: {error}")
         changed += bool(arguments.set)

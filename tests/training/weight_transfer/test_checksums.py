@@ -52,12 +52,12 @@ def test_checksums_match_their_definition(dtype: str):
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_checksum_detects_opposite_ulp_changes(dtype: str):
     values = np.abs(_numbers(dtype))
-    moved = values.copy()
-    bits = moved.view(f"u{moved.itemsize}")
+    changed = values.copy()
+    bits = changed.view(f"u{changed.itemsize}")
     bits[0, 0] += 1
-    assert int(weight_checksum(jnp.asarray(moved))) != int(weight_checksum(jnp.asarray(values)))
+    assert int(weight_checksum(jnp.asarray(changed))) != int(weight_checksum(jnp.asarray(values)))
     bits[0, 1] -= 1
-    assert int(weight_checksum(jnp.asarray(moved))) != int(weight_checksum(jnp.asarray(values)))
+    assert int(weight_checksum(jnp.asarray(changed))) != int(weight_checksum(jnp.asarray(values)))
 
 
 class Worker(receiver.WeightReceiver):
@@ -68,15 +68,15 @@ class Worker(receiver.WeightReceiver):
 
 
 @pytest.mark.parametrize(
-    ("given", "expected", "words"),
+    ("checksums", "expected", "message"),
     [
         ({}, {"norm": 0}, r"1 of 1 weight tensors .* checksums: norm$"),
         ({"norm": 1.0, "head": 1.0}, {"norm": 0}, r"2 of 1 weight tensors .*: norm, head$"),
     ],
 )
 def test_receive_weights_names_differing_tensors(
-    given: dict[str, float], expected: dict[str, int], words: str
+    checksums: dict[str, float], expected: dict[str, int], message: str
 ):
-    tensors = {name: torch.tensor([value]) for name, value in given.items()}
-    with pytest.raises(ValueError, match=words):
+    tensors = {name: torch.tensor([value]) for name, value in checksums.items()}
+    with pytest.raises(ValueError, match=message):
         Worker().receive_weights(tensors.items(), expected)

@@ -38,10 +38,15 @@ def tensors() -> dict[str, Any]:
 
 def test_buckets_respect_the_limit():
     sizes = [3, 3, 9, 1, 2, 4]
-    given = [(str(place), jnp.full(size, place)) for place, size in enumerate(sizes)]
-    buckets = list(split_into_buckets(given, 4 * 6))
-    assert [[len(values) for _, values in one] for one in buckets] == [[3, 3], [9], [1, 2], [4]]
-    assert [name for bucket in buckets for name, _ in bucket] == [name for name, _ in given]
+    named_tensors = [(str(index), jnp.full(size, index)) for index, size in enumerate(sizes)]
+    buckets = list(split_into_buckets(named_tensors, 4 * 6))
+    assert [[len(values) for _, values in bucket_entries] for bucket_entries in buckets] == [
+        [3, 3],
+        [9],
+        [1, 2],
+        [4],
+    ]
+    assert [name for bucket in buckets for name, _ in bucket] == [name for name, _ in named_tensors]
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
@@ -49,12 +54,12 @@ def test_both_transports_send_all_tensors(
     dtype: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(transport, "_FILE_BYTES", 20)
-    engine, given, shared = Engine(), tensors(), tmp_path / "shared" / "weights"
+    engine, sent, shared = Engine(), tensors(), tmp_path / "shared" / "weights"
     versions = []
-    for send, more in ((send_in_memory, []), (send_through_folder, [shared])):
-        versions.append(send(engine, iter(given.items()), jnp.dtype(dtype), *more))
-        assert list(engine.received) == list(given)
-        for name, array in given.items():
+    for send, arguments in ((send_in_memory, []), (send_through_folder, [shared])):
+        versions.append(send(engine, iter(sent.items()), jnp.dtype(dtype), *arguments))
+        assert list(engine.received) == list(sent)
+        for name, array in sent.items():
             np.testing.assert_array_equal(engine.received[name], array.astype(dtype))
     assert versions[0] == versions[1]
     assert list(shared.iterdir()) == []

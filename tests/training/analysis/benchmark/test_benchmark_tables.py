@@ -31,16 +31,16 @@ def answer(text: str) -> dict[int, BenchmarkAnswer]:
 
 
 def test_answers_are_scored_on_their_own_board():
-    two = ["S F G", "F F F", "s F g"]
+    two_agent_grid = ["S F G", "F F F", "s F g"]
     three = ["S G F", "s g F", "A a F"]
     boards = [
         board(three, 3, (3, 1), "three"),
-        board(two, 2, (4, 2), "two"),
-        board(two, 2, None, "unknown"),
-        board(two, 2, (4, 2), "slow"),
-        board(two, 2, (4, 2), "no answer"),
-        board(two, 2, (4, 2), "wrong"),
-        board(two, 2, (4, 2), "half"),
+        board(two_agent_grid, 2, (4, 2), "two"),
+        board(two_agent_grid, 2, None, "unknown"),
+        board(two_agent_grid, 2, (4, 2), "slow"),
+        board(two_agent_grid, 2, (4, 2), "no answer"),
+        board(two_agent_grid, 2, (4, 2), "wrong"),
+        board(two_agent_grid, 2, (4, 2), "half"),
     ]
     straight = "Agent 0: RIGHT RIGHT\nAgent 1: RIGHT RIGHT"
     texts = {
@@ -52,7 +52,7 @@ def test_answers_are_scored_on_their_own_board():
         "half": "Agent 0: RIGHT\nAgent 1: RIGHT RIGHT",
     }
     answers = {("benchmark_wr0.25", name): answer(text) for name, text in texts.items()}
-    judged = judge(CONFIG, boards, answers)
+    verdicts = judge(CONFIG, boards, answers)
     assert [
         (
             verdict.board.sample_id,
@@ -60,7 +60,7 @@ def test_answers_are_scored_on_their_own_board():
             *verdict.episode.scores.values(),
             verdict.episode.lake and verdict.episode.lake.arrived,
         )
-        for verdict in judged
+        for verdict in verdicts
     ] == [
         ("three", True, True, True, 1.0),
         ("two", True, True, True, 1.0),
@@ -69,11 +69,11 @@ def test_answers_are_scored_on_their_own_board():
         ("wrong", False, False, False, 0.0),
         ("half", False, False, False, 0.5),
     ]
-    assert [verdict.episode.failure for verdict in judged] == [None] * 4 + [
+    assert [verdict.episode.failure for verdict in verdicts] == [None] * 4 + [
         "off_board",
         "goal_not_reached",
     ]
-    results = results_json("m", boards, judged, ())
+    results = results_json("m", boards, verdicts, ())
     assert (results["boards"], results["answered"], results["without_known_optimum"]) == (7, 6, 1)
     assert [(row["num_agents"], row["isr"]) for row in results["aggregates"]] == [(2, 0.7), (3, 1)]
     assert (results["total"]["isr"], results["total"]["valid"]) == (0.75, 4)
@@ -98,15 +98,15 @@ def test_print_rates_shows_published_numbers(
     boards = read_folder(of_five).boards
     answers = {board.key: answer("?") for board in boards}
     published = comparable_results(boards)
-    judged = judge(CONFIG, boards, answers)
-    print_rates(judged, published)
+    verdicts = judge(CONFIG, boards, answers)
+    print_rates(verdicts, published)
     printed = capsys.readouterr().out
     valid = printed.partition("Optimal")[0]
     assert any("23.33" in line for line in valid.splitlines() if "5, 5x5" in line)
     assert any("13.47*" in line for line in valid.splitlines() if "5, all" in line)
     assert "* misprinted" in printed
     assert "parse_error 6" in printed
-    rows = results_json("m", boards, judged, published)
+    rows = results_json("m", boards, verdicts, published)
     (aggregate,) = rows["aggregates"]
     assert aggregate["published"]["Kimi-K2.5"] == {
         "valid": 13.47,

@@ -73,9 +73,9 @@ def whole(folder: Path, server: ModelServer, tmp_path_factory: pytest.TempPathFa
 def answers_of(output: Path) -> dict[tuple[str, str], dict[str, Any]]:
     lines = (output / "answers.jsonl").read_bytes().decode().splitlines()
     answers = [json.loads(line) for line in lines]
-    found = {(answer["config"], answer["sample_id"]): answer for answer in answers}
-    assert len(found) == len(answers)
-    return found
+    answers_by_board = {(answer["config"], answer["sample_id"]): answer for answer in answers}
+    assert len(answers_by_board) == len(answers)
+    return answers_by_board
 
 
 def verdict(row: dict[str, Any], text: str) -> tuple[bool, bool, bool, str | None, float]:
@@ -93,11 +93,17 @@ def verdict(row: dict[str, Any], text: str) -> tuple[bool, bool, bool, str | Non
         return False, False, False, "parse_error", 0.0
     steps = max(map(len, moves))
     plan = [[agent[t] if t < len(agent) else 0 for agent in moves] for t in range(steps)]
-    found = check(row["grid"], plan)  # type: ignore[arg-type]
-    if found.failure is not None:
-        return False, False, False, found.failure, share_at_goals(row["grid"], plan[: found.time])
-    cheapest = found.sum_of_costs == row["sum_of_costs"]
-    return True, cheapest, found.makespan == row["makespan"], None, 1.0
+    outcome = check(row["grid"], plan)  # type: ignore[arg-type]
+    if outcome.failure is not None:
+        return (
+            False,
+            False,
+            False,
+            outcome.failure,
+            share_at_goals(row["grid"], plan[: outcome.time]),
+        )
+    cheapest = outcome.sum_of_costs == row["sum_of_costs"]
+    return True, cheapest, outcome.makespan == row["makespan"], None, 1.0
 
 
 def share_at_goals(grid: list[str], steps: list[list[Any]]) -> float:
@@ -123,38 +129,38 @@ def test_rates_follow_from_answers(folder: Path, local: Path, capsys: pytest.Cap
     rows, answers = read_rows(folder), answers_of(local)
     assert set(rows) == set(answers)
     results = json.loads((local / "results.json").read_text())
-    judged = {key: verdict(rows[key], answers[key]["text"]) for key in rows}
-    assert sum(one[0] for one in judged.values()) >= 5  # otherwise nothing is compared
-    assert len({one[3] for one in judged.values()}) >= 3
-    assert len({one[4] for one in judged.values()}) >= 3  # none, one and both at their goals
+    verdicts = {key: verdict(rows[key], answers[key]["text"]) for key in rows}
+    assert sum(one[0] for one in verdicts.values()) >= 5  # otherwise nothing is compared
+    assert len({one[3] for one in verdicts.values()}) >= 3
+    assert len({one[4] for one in verdicts.values()}) >= 3  # none, one and both at their goals
     for cell in results["cells"]:
-        own = [key for key in rows if rows[key]["size"] == cell["size"]]
-        assert cell["count"] == len(own) == 2 * EACH
-        assert cell["tokens"] == sum(answers[key]["tokens"] for key in own)
-        for place, metric in enumerate(("valid", "optimal_sum_of_costs", "optimal_makespan")):
-            count = sum(judged[key][place] for key in own)
+        cell_keys = [key for key in rows if rows[key]["size"] == cell["size"]]
+        assert cell["count"] == len(cell_keys) == 2 * EACH
+        assert cell["tokens"] == sum(answers[key]["tokens"] for key in cell_keys)
+        for index, metric in enumerate(("valid", "optimal_sum_of_costs", "optimal_makespan")):
+            count = sum(verdicts[key][index] for key in cell_keys)
             assert cell[metric] == count, (cell["size"], metric)
-            low, high = wilson(count, len(own))
+            low, high = wilson(count, len(cell_keys))
             assert cell["intervals"][metric] == pytest.approx([low, high], abs=1e-6)
-            rate = f"{100 * count / len(own):.1f} [{100 * low:.0f}, {100 * high:.0f}]"
+            rate = f"{100 * count / len(cell_keys):.1f} [{100 * low:.0f}, {100 * high:.0f}]"
             assert rate in printed
-        individual = sum(judged[key][4] for key in own) / len(own)
+        individual = sum(verdicts[key][4] for key in cell_keys) / len(cell_keys)
         assert cell["isr"] == pytest.approx(individual, abs=1e-6)
         assert f"{100 * individual:.1f}" in printed
-        kinds = Counter(judged[key][3] for key in own if judged[key][3])
+        kinds = Counter(verdicts[key][3] for key in cell_keys if verdicts[key][3])
         assert {kind: n for kind, n in cell["failures"].items() if n} == kinds
     for row in results["configurations"]:
-        own = [key for key in rows if key[0] == row["config"]]
-        assert row["valid"] == sum(judged[key][0] for key in own)
-    assert results["total"]["valid"] == sum(one[0] for one in judged.values())
+        cell_keys = [key for key in rows if key[0] == row["config"]]
+        assert row["valid"] == sum(verdicts[key][0] for key in cell_keys)
+    assert results["total"]["valid"] == sum(one[0] for one in verdicts.values())
 
 
 def test_policy_samples_differ_after_the_first(folder: Path, tmp_path: Path):
     output = tmp_path / "out"
-    more = ["validation.temperature=1", "--sizes", "3", "--model", "jaxlake-base"]
-    assert evaluate(folder, output, *more) == 0
+    options = ["validation.temperature=1", "--sizes", "3", "--model", "jaxlake-base"]
+    assert evaluate(folder, output, *options) == 0
     first = answers_of(output)
-    assert evaluate(folder, output, *more, "--samples", "4") == 0
+    assert evaluate(folder, output, *options, "--samples", "4") == 0
     lines = [json.loads(line) for line in (output / "answers.jsonl").read_text().splitlines()]
     assert lines[: len(first)] == list(first.values())
     assert {one["sample"] for one in lines} == {0, 1, 2, 3}
@@ -173,14 +179,14 @@ def test_endpoint_gives_equal_answers(
     folder: Path, local: Path, server: ModelServer, tmp_path: Path
 ):
     server.busy = 1
-    more = ["--request", "top_k=20", "stop=[END]", "--sizes", "3"]
-    assert ask(folder, tmp_path / "out", server, *more) == 0
-    found = answers_of(tmp_path / "out")
+    options = ["--request", "top_k=20", "stop=[END]", "--sizes", "3"]
+    assert ask(folder, tmp_path / "out", server, *options) == 0
+    endpoint_answers = answers_of(tmp_path / "out")
     expected = {key: one for key, one in answers_of(local).items() if "3x3" in key[1]}
-    assert {key: one["text"] for key, one in found.items()} == {
+    assert {key: one["text"] for key, one in endpoint_answers.items()} == {
         key: one["text"] for key, one in expected.items()
     }
-    assert {key: one["tokens"] for key, one in found.items()} == {
+    assert {key: one["tokens"] for key, one in endpoint_answers.items()} == {
         key: one["tokens"] for key, one in expected.items()
     }
     bodies = server.asked("/v1/completions")
@@ -189,8 +195,8 @@ def test_endpoint_gives_equal_answers(
         assert (body["top_k"], body["stop"]) == (20, ["END"])
     assert len(bodies) == len(server.calls) == 2 * EACH + 1
     assert server.keys == {f"Bearer {KEY}"}
-    written = b"".join(path.read_bytes() for path in (tmp_path / "out").iterdir())
-    assert KEY.encode() not in written
+    contents = b"".join(path.read_bytes() for path in (tmp_path / "out").iterdir())
+    assert KEY.encode() not in contents
 
 
 def test_interrupted_evaluation_resumes_to_equal_results(
@@ -203,10 +209,10 @@ def test_interrupted_evaluation_resumes_to_equal_results(
     parts, one_by_one = tmp_path / "parts", ["--concurrency", "1"]
     server.refuse_after = 7
     assert ask(folder, parts, server, *one_by_one) == 2
-    said = capsys.readouterr().err
-    assert "consecutive requests failed" in said
-    assert "taken away" in said
-    assert KEY not in said
+    error = capsys.readouterr().err
+    assert "consecutive requests failed" in error
+    assert "taken away" in error
+    assert KEY not in error
     assert len(answers_of(parts)) == 7
     file = parts / "answers.jsonl"
     file.write_bytes(file.read_bytes()[:-9])  # as a kill in the middle of a line leaves it
@@ -223,11 +229,11 @@ def test_interrupted_evaluation_resumes_to_equal_results(
 def test_resume_rejects_other_boards_prompts_or_models(
     folder: Path, local: Path, server: ModelServer, tmp_path: Path, capsys
 ):
-    other = shutil.copytree(folder, tmp_path / "other")
-    file = other / "benchmark_wr0.5.jsonl"
+    changed_folder = shutil.copytree(folder, tmp_path / "other")
+    file = changed_folder / "benchmark_wr0.5.jsonl"
     file.write_text(file.read_text().replace('"2ag_3x3_hr0.2_000"', '"2ag_3x3_hr0.2_900"'))
     output = shutil.copytree(local, tmp_path / "out")
-    assert evaluate(other, output, "--model", "jaxlake-base") == 2
+    assert evaluate(changed_folder, output, "--model", "jaxlake-base") == 2
     assert f"{file}: holds other boards" in capsys.readouterr().err
     assert evaluate(folder, output, "--model", "jaxlake-base", "--set", "prompt.max_tokens=41") == 2
     assert "prompt.max_tokens (40 there, 41 here)" in capsys.readouterr().err
@@ -247,7 +253,7 @@ def test_options_select_boards(folder: Path, server: ModelServer, tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    ("more", "message"),
+    ("options", "message"),
     [
         (["--sizes", "9"], "--sizes must be among 3, 4, got 9"),
         (["--agents", "5"], "--agents must be among 2, got 5"),
@@ -263,8 +269,8 @@ def test_options_select_boards(folder: Path, server: ModelServer, tmp_path: Path
     ],
 )
 def test_invalid_options_are_named(
-    folder: Path, server: ModelServer, tmp_path: Path, capsys, more: list[str], message: str
+    folder: Path, server: ModelServer, tmp_path: Path, capsys, options: list[str], message: str
 ):
-    assert ask(folder, tmp_path / "out", server, *more) == 2
+    assert ask(folder, tmp_path / "out", server, *options) == 2
     assert message in capsys.readouterr().err
     assert not server.calls

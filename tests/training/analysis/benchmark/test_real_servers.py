@@ -49,7 +49,7 @@ def test_vllm_server_equals_the_model_in_process(tmp_path: Path):
         answers = map(json.loads, lines_of(output))
         return {(answer["config"], answer["sample_id"]): answer["text"] for answer in answers}
 
-    expected, found = texts(local), texts(served)
-    assert set(found) == set(expected)
+    expected, served_texts = texts(local), texts(served)
+    assert set(served_texts) == set(expected)
     # Greedy decoding: the engines round differently, so that a tie may fall the other way.
-    assert sum(found[key] == expected[key] for key in found) >= len(found) - 1
+    assert sum(served_texts[key] == expected[key] for key in served_texts) >= len(served_texts) - 1

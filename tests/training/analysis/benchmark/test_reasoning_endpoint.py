@@ -17,7 +17,7 @@ THOUGHT = "Agent 0 goes first. Wait, agent 1: UP UP would fall. " * 200
 
 
 def reply(content: str | None, finish: str = "stop", **message: Any) -> Reply:
-    """One answer of the chat protocol, with what else its message holds."""
+    """Return a chat completion whose message has these further fields."""
     choice = {"message": {"role": "assistant", "content": content, **message}}
     choice |= {"finish_reason": finish}
     body = {"choices": [choice], "usage": {"completion_tokens": 30}}
@@ -32,7 +32,7 @@ def boards(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def server(boards: Path, serve: Any) -> Server:
-    """Three good answers to the first board, and five others."""
+    """Serve three good answers to the first board, and four others."""
     row = next(iter(read_rows(boards).values()))
     ((_, solved),) = solve_lines([json.dumps({"id": 0, "grid": row["grid"]}).encode()])
     plan = "\n".join(f"Agent {k}: {' '.join(moves)}" for k, moves in enumerate(solved["plan"]))
@@ -88,9 +88,9 @@ def test_evaluate_with_fewer_samples_reads_the_first_ones(
     boards: Path, server: Server, tmp_path: Path
 ):
     assert evaluate(boards, tmp_path / "out", server, 8) == 0
-    asked = len(server.bodies)
+    request_count = len(server.bodies)
     assert evaluate(boards, tmp_path / "out", server, 2) == 0
-    assert len(server.bodies) == asked
+    assert len(server.bodies) == request_count
     results = json.loads((tmp_path / "out/results.json").read_text())
     assert (results["samples"], results["answered"], results["total"]["valid"]) == (2, 2, 2)
 
