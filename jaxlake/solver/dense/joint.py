@@ -383,9 +383,9 @@ def _trace_plan(
             for j in range(i):
                 # Two agents must not swap cells. Absent agents have position -1.
                 legal &= (old[i] != new[j]) | (old[j] != new[i]) | (new[i] < 0)
-        least = look_up(previous)
+        costs = look_up(previous)
         step_cost = jnp.where(sum_objective, jnp.sum(previous > 0, axis=0, dtype=jnp.int32), 1)
-        choice = jnp.argmax(legal & (least == cost - step_cost))
+        choice = jnp.argmax(legal & (costs == cost - step_cost))
         change = new - old[:, choice]
         deltas = ACTION_DELTAS @ np.array([N, 1])
         action = jnp.argmax(change[:, None] == deltas, axis=1).astype(jnp.int8)

@@ -259,16 +259,16 @@ class _JointSearch(PairLanes):
         layer = self.expand(self.slot(t), state.layer, self.may_wait)
         self.write_layer(self.slot(t + 1), layer)
         state = self._retire(state)
-        expansions, halted = state.expansions + state.running, jnp.zeros_like(state.running)
+        expansions, stuck = state.expansions + state.running, jnp.zeros_like(state.running)
         progress = self._progress(layer, state.layer)
         if self.may_wait:
-            due = to_int32(t & (HALT_PERIOD - 1) == HALT_PERIOD - 1)
-            halted = jnp.where(progress == 0, state.running, 0) * due
+            is_check = to_int32(t & (HALT_PERIOD - 1) == HALT_PERIOD - 1)
+            stuck = jnp.where(progress == 0, state.running, 0) * is_check
         state = state._replace(
             time=t + 1,
             layer=tuple(layer),
-            running=state.running - halted,
-            stuck=state.stuck | halted,
+            running=state.running - stuck,
+            stuck=state.stuck | stuck,
             expansions=expansions,
         )
         return self._stop_boards(state, progress)
@@ -285,12 +285,12 @@ class _JointSearch(PairLanes):
         """Stop the boards that need no further layer."""
         t = state.time
         if self.may_wait:
-            ended = progress == 2
-            least = jnp.minimum(state.makespan, jnp.where(ended, t, jnp.int32(FAR)))
-            state = state._replace(makespan=least)
+            is_finished = progress == 2
+            makespan = jnp.minimum(state.makespan, jnp.where(is_finished, t, jnp.int32(FAR)))
+            state = state._replace(makespan=makespan)
         else:
-            ended = 2 * t + 1 >= self.waitless_cost
-        return state._replace(running=jnp.where(ended, 0, state.running))
+            is_finished = 2 * t + 1 >= self.waitless_cost
+        return state._replace(running=jnp.where(is_finished, 0, state.running))
 
     def _retire(self, state: _SearchState) -> _SearchState:
         """Compute S_{2t} and S_{2t+1}, and record agents that reached their goal."""
@@ -342,7 +342,7 @@ def _walk_back_alone(
 
     def step_back(walk: _Walk) -> _Walk:
         cost, previous_cost = walk.cost, jnp.maximum(walk.cost - 1, 0)
-        due = walk.walking * to_int32(plan_cost >= cost)
+        is_moving = walk.walking * to_int32(plan_cost >= cost)
         rank = jnp.zeros_like(search.lane) + _ILLEGAL
         for i, move in enumerate(order):
             rank = search.mark_origin(walk.cell, move, i, rank)
@@ -354,9 +354,9 @@ def _walk_back_alone(
         joined = joined & to_uint32(cost & 1 == 0)
         rank = jnp.where((search.lane == walk.cell) & (joined != 0), -1, rank)
         best = search.lane_min(rank)
-        retires = due * to_int32(best < 0)
-        due = due - retires
-        action = due * jnp.where(best < 4, best + 1, 0)
+        retires = is_moving * to_int32(best < 0)
+        is_moving = is_moving - retires
+        action = is_moving * jnp.where(best < 4, best + 1, 0)
         search.write_value(search.rows.results, rows, cost, action)
         return _Walk(
             cost=cost - 1,

@@ -126,9 +126,9 @@ class _StaircaseSearch(PairLanes):
                 cleared = word & ~(np.uint32(MAX_DELAY) << shift.astype(jnp.uint32))
                 entry = last_delays[first].astype(jnp.uint32) << shift.astype(jnp.uint32)
                 words[2 * first + w] = jnp.where(mask, cleared | entry, word)
-        ended = (last_delays[0] == 0) & (last_delays[1] == 0)
-        ended = ended | (t >= jnp.maximum(*self.extra_columns) + MAX_DELAY)
-        running = jnp.where(ended, 0, state.running)
+        is_finished = (last_delays[0] == 0) & (last_delays[1] == 0)
+        is_finished = is_finished | (t >= jnp.maximum(*self.extra_columns) + MAX_DELAY)
+        running = jnp.where(is_finished, 0, state.running)
         return state._replace(delays=tuple(words), last_delays=tuple(last_delays), running=running)
 
 

@@ -135,9 +135,9 @@ def _search_delays(boards: TwoAgentBoards, running: jax.Array, board: Geometry) 
         delay = jnp.clip(time + distance - solo_distances[::-1], 0, MAX_DELAY)
         mask = np.arange(EXCESSES)[:, None] == (time - solo_distances)[:, None]
         delays = jnp.where(mask, delay[:, None], state.delays)
-        ended = jnp.all(jnp.any(delays == 0, axis=1), axis=0)
-        ended |= time >= jnp.max(solo_distances, axis=0) + MAX_DELAY
-        return _StairSearch(time, layer, delays, state.running & ~ended)
+        is_finished = jnp.all(jnp.any(delays == 0, axis=1), axis=0)
+        is_finished |= time >= jnp.max(solo_distances, axis=0) + MAX_DELAY
+        return _StairSearch(time, layer, delays, state.running & ~is_finished)
 
     def advance(state: _StairSearch) -> _StairSearch:
         wider = joint_search.expand(state.layer, board, may_wait=True) & allowed

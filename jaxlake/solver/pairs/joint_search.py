@@ -61,7 +61,7 @@ class TwoAgentBoards(NamedTuple):
 
 
 class TwoAgentLanes(NamedTuple):
-    """Two agents per lane, with an index in place of the board to save memory."""
+    """Two agents per lane. To save memory, a lane has the index of its board, not its cells."""
 
     board_index: jax.Array  # int32 (B,)
     starts: jax.Array  # int32 (2, B), cells
