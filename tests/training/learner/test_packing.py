@@ -78,7 +78,7 @@ def rolled(seed: int) -> Rolled:
         prompts=[rng.integers(0, 40, n).tolist() for n in (1, *rng.integers(2, 12, PROMPTS - 1))],
         completions=[rng.integers(0, 40, n).tolist() for n in lengths],
         logprobs=[rng.normal(-3, 1, n).astype(np.float32) for n in lengths],
-        mask=learned,
+        learned=learned,
         advantages=rng.normal(size=learned.shape).astype(np.float32),
     )
 
