@@ -44,7 +44,7 @@ def test_print_plan_opens_the_model_folder(tmp_path):
     folder = shutil.copytree(PACKAGED_MODELS["jaxlake-base"], tmp_path / "model")
     (folder / "chat_template.jinja").unlink()
     model_settings = [f"model.pretrained={folder}", "prompt.chat=true"]
-    with pytest.raises(UserError, match=r"prompt.chat: true, but .*model has no chat template"):
+    with pytest.raises(UserError, match=r"prompt.chat must be false: .*model has no chat template"):
         print_preview(load(ROOT / "configs/miniature.yaml", model_settings))
 
 
