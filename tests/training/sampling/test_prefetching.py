@@ -143,7 +143,7 @@ def test_prefetched_rollout_of_other_prompts_is_rejected(tmp_path: Path) -> None
     sampler.save_rollout(tmp_path, 4)
     resumed = PrefetchingSampler(later := Engine())
     resumed.restore_rollout(tmp_path, 4)
-    with pytest.raises(UserError, match="other prompts or settings") as caught:
+    with pytest.raises(UserError, match="its prompts and settings differ") as caught:
         ask(resumed, 12)
     assert str(caught.value).startswith(str(tmp_path / "000000004.json"))
     assert later.asked == []
