@@ -26,7 +26,7 @@ Part = tuple[int, int]
 ALL_BOARDS: Part = (0, 1)
 MAX_PARTS = 1 << 16
 
-_WORDS = 1 << 9  # fold_in number of the random words of agent 0; see `candidates`
+_PLACEMENT_FOLD = 512  # folded into a candidate's key to place agent 0; see `candidates`
 
 
 def validate_part(part: Part) -> Part:
@@ -80,7 +80,7 @@ def part_of(instances: Instance, parts: int) -> np.ndarray:
 
 def draw_into_part(
     keys: jax.Array,
-    numbers: jax.Array,
+    indices: jax.Array,
     codes: jax.Array,
     size: jax.Array,
     num_agents: jax.Array,
@@ -96,7 +96,7 @@ def draw_into_part(
         bool (B,), whether each candidate belongs to the part.
     """
     index, parts = part
-    candidates = jax.vmap(jax.random.fold_in)(keys, numbers)
+    candidates = jax.vmap(jax.random.fold_in)(keys, indices)
     exists = jnp.arange(max_agents)[:, None] < num_agents
     endpoints = codes[:, -max_agents:].T
     free = free_cells(codes[:, :-max_agents].T, size, max_size)
@@ -111,7 +111,7 @@ def draw_into_part(
     shift = (_hash(endpoints, exists) % parts).astype(jnp.int32)
     first = (index - shift) % parts
     num_placements = jnp.maximum(num_free * (num_free - 1) - first + parts - 1, 0) // parts
-    high, low = random_words(candidates, _WORDS, 2)
+    high, low = random_words(candidates, _PLACEMENT_FOLD, 2)
     placement = first + parts * _scale(high, low, num_placements)
     start = cell_of_rank(free, placement // num_goals)
     goal = cell_of_rank(free & ~cell_bit(start, free.shape[0]), placement % num_goals)

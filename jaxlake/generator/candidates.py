@@ -2,6 +2,8 @@
 
 Holes are a uniform random set of an exact number of cells, by Floyd's algorithm (Bentley and Floyd,
 CACM 30(9), 1987). Starts and goals are then drawn from the remaining free cells.
+
+B candidates, boards padded to N x N, K agent slots, W 32-bit words of cells, V = W + K.
 """
 
 import jax
@@ -10,9 +12,9 @@ import numpy as np
 
 from jaxlake.board.instance import Instance
 
-# Random words come from fold_in(candidate's key, j): agents count j from 0, steps of holes from
-# _HOLES, and `board_parts` uses 1 << 9.
-_HOLES = 1 << 10
+# Data folded into a candidate's key: k for agent k, 1024 + i for step i of the holes, and 512 in
+# `board_parts`.
+_HOLE_FOLD = 1024
 _WORDS_PER_STEP = 4
 
 
@@ -23,7 +25,7 @@ def code_length(max_size: int, max_agents: int) -> int:
 
 def draw_codes(
     keys: jax.Array,
-    numbers: jax.Array,
+    indices: jax.Array,
     size: jax.Array,
     holes: jax.Array,
     num_agents: jax.Array,
@@ -37,7 +39,7 @@ def draw_codes(
 
     Args:
         keys: Typed PRNG keys (B,).
-        numbers: int32 (B,), number of the candidate among those of its key.
+        indices: int32 (B,), indices of the candidates; a key and an index determine a board.
         size: int32 (B,), 2 to `max_size`.
         holes: int32 (B,), 0 to size * size - 2 * num_agents.
         num_agents: int32 (B,), 1 to `max_agents`.
@@ -45,9 +47,9 @@ def draw_codes(
         max_agents: Number of agent slots (static).
 
     Returns:
-        uint32 (B, V), with V from `code_length`.
+        uint32 (B, V).
     """
-    candidates = jax.vmap(jax.random.fold_in)(keys, numbers)
+    candidates = jax.vmap(jax.random.fold_in)(keys, indices)
     hole_words = _draw_holes(candidates, size, holes, max_size)
     free = free_cells(hole_words, size, max_size)
     endpoints = _draw_endpoints(candidates, free, num_agents, max_size, max_agents)
@@ -59,11 +61,11 @@ def decode_boards(
 ) -> Instance:
     """Return the boards of uint32 (B, V) codes, with int32 (B,) sizes and numbers of agents."""
     N, K = max_size, max_agents
-    words = codes.shape[-1] - K
-    bits = (codes[:, :words, None] >> np.arange(32, dtype=np.uint32)) & 1
-    holes = bits.reshape(-1, words * 32)[:, : N * N].reshape(-1, N, N) != 0
+    W = codes.shape[-1] - K
+    bits = (codes[:, :W, None] >> np.arange(32, dtype=np.uint32)) & 1
+    holes = bits.reshape(-1, W * 32)[:, : N * N].reshape(-1, N, N) != 0
     on_board = np.arange(N) < size[:, None]
-    endpoints = (codes[:, words:, None] >> np.arange(0, 32, 8, dtype=np.uint32)) & 0xFF
+    endpoints = (codes[:, W:, None] >> np.arange(0, 32, 8, dtype=np.uint32)) & 0xFF
     endpoints = endpoints.astype(jnp.int8)
     return Instance(
         holes=holes | ~(on_board[:, :, None] & on_board[:, None, :]),
@@ -77,16 +79,16 @@ def decode_boards(
 def _draw_holes(keys: jax.Array, size: jax.Array, holes: jax.Array, N: int) -> jax.Array:
     """Return uint32 (W, B) in which bit row * N + column of each board marks a hole."""
     cells = size * size
-    # If more than half of the cells are holes, draw the complement, which takes fewer words.
+    # If more than half of the cells are holes, draw the complement, which takes fewer draws.
     count = jnp.minimum(holes, cells - holes)
     inverse_size = jnp.float32(1) / size.astype(jnp.float32)
 
     def padded_cell_bit(cell: jax.Array) -> jax.Array:
         row = ((cell.astype(jnp.float32) + 0.5) * inverse_size).astype(jnp.int32)
-        return cell_bit(cell + row * (N - size), words)
+        return cell_bit(cell + row * (N - size), W)
 
     def add_cells(step: jax.Array, bits: jax.Array) -> jax.Array:
-        draws = random_words(keys, _HOLES + step, _WORDS_PER_STEP)
+        draws = random_words(keys, _HOLE_FOLD + step, _WORDS_PER_STEP)
         for index in range(_WORDS_PER_STEP):
             i = step * _WORDS_PER_STEP + index
             last_cell = cells - count + i
@@ -96,9 +98,9 @@ def _draw_holes(keys: jax.Array, size: jax.Array, holes: jax.Array, N: int) -> j
             bits |= jnp.where(i < count, new_bit, 0)
         return bits
 
-    words = -(-N * N // 32)
+    W = -(-N * N // 32)
     steps = -(-jnp.max(count, initial=0) // _WORDS_PER_STEP)
-    bits = jax.lax.fori_loop(0, steps, add_cells, jnp.zeros((words, size.shape[0]), jnp.uint32))
+    bits = jax.lax.fori_loop(0, steps, add_cells, jnp.zeros((W, size.shape[0]), jnp.uint32))
     return jnp.where(count < holes, _on_board(size, N) & ~bits, bits)
 
 
@@ -106,14 +108,14 @@ def _draw_endpoints(
     keys: jax.Array, free: jax.Array, num_agents: jax.Array, N: int, K: int
 ) -> jax.Array:
     """Return uint32 (K, B) with one byte each for start row and column, goal row and column."""
-    words = jax.vmap(lambda agent: random_words(keys, agent, 2))(jnp.arange(K, dtype=jnp.int32))
+    draws = jax.vmap(lambda agent: random_words(keys, agent, 2))(jnp.arange(K, dtype=jnp.int32))
 
-    def draw_cell(free: jax.Array, word: jax.Array) -> tuple[jax.Array, jax.Array]:
-        cell = _random_cell(free, word)
+    def draw_cell(free: jax.Array, draw: jax.Array) -> tuple[jax.Array, jax.Array]:
+        cell = _random_cell(free, draw)
         return free & ~cell_bit(cell, free.shape[0]), cell
 
     # Agents that do not exist come last, so their cells affect no other agent.
-    _, cells = jax.lax.scan(draw_cell, free, words.reshape(2 * K, -1))
+    _, cells = jax.lax.scan(draw_cell, free, draws.reshape(2 * K, -1))
     packed = (cells // N | (cells % N) << 8).reshape(K, 2, -1)
     endpoints = (packed[:, 0] | packed[:, 1] << 16).astype(jnp.uint32)
     return jnp.where(np.arange(K)[:, None] < num_agents, endpoints, 0)
@@ -145,25 +147,25 @@ def cell_of_rank(free: jax.Array, rank: jax.Array) -> jax.Array:
     return word * 32 + bit_index
 
 
-def random_words(keys: jax.Array, number: jax.Array | int, count: int) -> jax.Array:
-    """Return random words, uint32 (count, B)."""
+def random_words(keys: jax.Array, data: jax.Array | int, count: int) -> jax.Array:
+    """Return random words, uint32 (count, B), of the keys with `data` folded in."""
     return jax.vmap(
-        lambda key: jax.random.bits(jax.random.fold_in(key, number), (count,), jnp.uint32),
+        lambda key: jax.random.bits(jax.random.fold_in(key, data), (count,), jnp.uint32),
         out_axes=1,
     )(keys)
 
 
-def _scale(word: jax.Array, count: jax.Array) -> jax.Array:
-    """Return floor(word * count / 2**32), int32, for 0 <= count < 2**16."""
+def _scale(draw: jax.Array, count: jax.Array) -> jax.Array:
+    """Return floor(draw * count / 2**32), int32, for 0 <= count < 2**16."""
     count = count.astype(jnp.uint32)
-    low = (word & 0xFFFF) * count >> 16
-    return (((word >> 16) * count + low) >> 16).astype(jnp.int32)
+    low = (draw & 0xFFFF) * count >> 16
+    return (((draw >> 16) * count + low) >> 16).astype(jnp.int32)
 
 
-def cell_bit(index: jax.Array, words: int) -> jax.Array:
-    """Return uint32 (words, B) with only bit `index`, int32 (B,), set."""
+def cell_bit(index: jax.Array, num_words: int) -> jax.Array:
+    """Return uint32 (num_words, B) with only bit `index`, int32 (B,), set."""
     bit = jnp.uint32(1) << (index & 31).astype(jnp.uint32)
-    return jnp.where(np.arange(words)[:, None] == index >> 5, bit, 0)
+    return jnp.where(np.arange(num_words)[:, None] == index >> 5, bit, 0)
 
 
 def multiply_high(first: jax.Array, second: jax.Array) -> jax.Array:
