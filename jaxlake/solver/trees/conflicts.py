@@ -1,4 +1,7 @@
-"""Conflicts between paths, and the choice of the conflict to split on."""
+"""Conflicts between paths, and the choice of the conflict to split on.
+
+K agents, T time steps, B lanes.
+"""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -107,9 +110,12 @@ def arrival_conflict(
 ) -> PathConflict:
     """Return the ARRIVAL conflict of the pair with the largest inevitable delay.
 
-    The kind is NONE if all pairs can arrive as early as their paths do. `stairs` are the steps of
-    the pairs' staircases at `excesses`, int (B,) each, the agents' delays relative to
-    `solo_distances`.
+    The kind is NONE if all pairs can arrive as early as their paths do.
+
+    Args:
+        stairs: For each pair, the bounds of `look_up_stair` for the excesses of its agents.
+        excesses: K of int (B,), delays of the agents' paths relative to `solo_distances`.
+        solo_distances: K of int (B,), arrival times of the agents alone.
     """
     zero = jnp.zeros_like(excesses[0])
     max_delay, first, second, first_arrival, second_arrival = (zero,) * 5
