@@ -17,7 +17,7 @@ from jaxlake.environment.conflict_policies import (
     resolve,
 )
 from jaxlake.environment.observations import NUM_ACTIONS, Compact, Observation
-from jaxlake.environment.params import EnvParams, EnvState, initial_state, state_action_mask
+from jaxlake.environment.params import EnvParams, EnvState, initial_state, legal_action_mask
 from jaxlake.environment.spaces import Box, Space
 from jaxlake.environment.step_rewards import RewardFunction, Transition, team_reward
 
@@ -142,7 +142,7 @@ class LakeEnvironment:
 
     def action_mask(self, state: EnvState, params: EnvParams) -> jax.Array:
         """Return the mask of actions that stay on the board and avoid holes, bool (K, 5)."""
-        return state_action_mask(state, params)
+        return legal_action_mask(state, params)
 
     def board(self, state: EnvState, params: EnvParams) -> Instance:
         """Return the board of an episode, unbatched."""

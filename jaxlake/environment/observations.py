@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxlake.board.dynamics import Action
-from jaxlake.environment.params import EnvParams, EnvState, state_action_mask
+from jaxlake.environment.params import EnvParams, EnvState, legal_action_mask
 from jaxlake.environment.spaces import Box, Space, Tree
 
 NUM_ACTIONS = len(Action)
@@ -192,7 +192,7 @@ class Flat:
     def __call__(self, state: EnvState, params: EnvParams) -> jax.Array:
         """Return the vector of a state."""
         holes, positions, goals = _planes(state, params)
-        actions = state_action_mask(state, params).astype(jnp.float32)
+        actions = legal_action_mask(state, params).astype(jnp.float32)
         parts = (holes, positions.reshape(-1), goals.reshape(-1), actions.reshape(-1))
         return jnp.concatenate([*parts, _fraction_left(state, params)[None]])
 
@@ -216,7 +216,7 @@ class FlatAgents:
         """Return the vectors of a state, one per agent."""
         holes, positions, goals = _planes(state, params)
         K = positions.shape[0]
-        actions = state_action_mask(state, params).astype(jnp.float32)
+        actions = legal_action_mask(state, params).astype(jnp.float32)
         # After a vertex conflict several agents are in one cell.
         other_planes = [
             jnp.minimum(jnp.sum(planes, axis=0) - planes, jnp.float32(1))
@@ -261,7 +261,7 @@ def _shift(distance: jax.Array) -> jax.Array:
 
 def _mask_and_time(state: EnvState, params: EnvParams) -> dict[str, jax.Array]:
     steps_left = params.max_steps - state.time
-    return {"action_mask": state_action_mask(state, params), "steps_left": steps_left}
+    return {"action_mask": legal_action_mask(state, params), "steps_left": steps_left}
 
 
 def _mask_and_time_spaces(K: int) -> dict[str, Box]:

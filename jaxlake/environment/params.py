@@ -25,7 +25,7 @@ class EnvParams:
     """
 
     instances: Instance  # leaves (P, ...)
-    count: jax.Array  # int32 (), episodes are drawn from the first `count` boards
+    count: jax.Array  # int32 (), number of boards to draw from, the first ones of the pool
     max_steps: jax.Array  # int32 (), steps after which an episode is truncated
     hole_rows: jax.Array  # uint32 (P, N), bit c of entry r is holes[r, c]
     open_moves: jax.Array  # uint8 (P, N, N), bit a is set where action a stays on free cells
@@ -159,7 +159,7 @@ def initial_state(key: jax.Array, params: EnvParams) -> EnvState:
     return EnvState(index, params.instances.starts[index], jnp.int32(0), false, false)
 
 
-def state_action_mask(state: EnvState, params: EnvParams) -> jax.Array:
+def legal_action_mask(state: EnvState, params: EnvParams) -> jax.Array:
     """Look up the action mask of the agents at their positions, bool (K, 5)."""
     rows, columns = state.positions[:, 0], state.positions[:, 1]
     moves = params.open_moves[state.index, rows, columns]
