@@ -297,7 +297,8 @@ def _write_manifest(directory: AnyPath, manifest: Manifest) -> None:
     for name, value in asdict(manifest).items():
         if stored[name] != value:
             raise DatasetError(
-                f"{path}: belongs to another set: {name}: it has {stored[name]}, got {value}"
+                f"{path}: belongs to another set: {name}: the folder has {stored[name]}, "
+                f"this set has {value}"
             )
 
 

@@ -29,7 +29,7 @@ class Progress(NamedTuple):
     """Progress of this process's share of a sweep."""
 
     chunks: int  # number of chunks on disk
-    of: int  # number of chunks in the share
+    total_chunks: int  # number of chunks in the share
     boards_per_second: float | None  # None before the second new chunk
     seconds_left: float | None
 

@@ -1,4 +1,7 @@
-"""Folder of a sweep: `manifest.json`, and a file of rows and optionally of tables per chunk."""
+"""Files of a sweep: `manifest.json`, and those of each chunk of configurations.
+
+A chunk has one Parquet file of rows and, if `spec.tables`, one NPZ file of tables.
+"""
 
 import hashlib
 import json
@@ -96,7 +99,8 @@ class SweepFolder:
 
         Args:
             chunk: The index of the chunk.
-            result: Leaves (C, P, ...). Configurations beyond the end of the chunk are left out.
+            result: Leaves (C, P, ...) of C configurations and P policies. Configurations beyond
+                the end of the chunk are left out.
         """
         spec, chunk_id = self.spec, self._make_chunk_id(chunk)
         chunk_range = spec.chunk_range(chunk)
@@ -194,7 +198,7 @@ def _file_digest(path: AnyPath, read_chunk_id: Callable[[bytes], str], chunk_id:
     except Exception:  # zipfile, NumPy and pyarrow raise many types
         return None
     if stored_id != chunk_id:
-        raise SweepError(f"{path}: belongs to another sweep than {MANIFEST}; remove it")
+        raise SweepError(f"{path}: does not belong to the sweep in {MANIFEST}; remove this file")
     return hashlib.sha256(content).hexdigest()
 
 
@@ -206,8 +210,8 @@ def _describe_differences(stored: Mapping[str, Any], requested: Mapping[str, Any
         for manifest in (stored, requested)
     )
     return [
-        f"{name.removeprefix('spec.')}: it has {shorten(stored_values.get(name))}, got "
-        f"{shorten(requested_values.get(name))}"
+        f"{name.removeprefix('spec.')}: the folder has {shorten(stored_values.get(name))}, "
+        f"this sweep has {shorten(requested_values.get(name))}"
         for name in sorted({*stored_values, *requested_values})
         if stored_values.get(name) != requested_values.get(name)
     ]

@@ -92,7 +92,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_make(parser: argparse.ArgumentParser) -> None:
-    help_text = "a new folder, or the folder of an interrupted set"
+    help_text = "folder for the set: a new one, or that of a set to resume"
     parser.add_argument("directory", metavar="DIR", type=any_path, help=help_text)
     for name, kind, help_text in (
         ("--size", int, "sides of the boards, 2 to 32"),

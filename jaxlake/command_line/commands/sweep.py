@@ -78,7 +78,7 @@ def add_arguments(parser: CommandParser) -> None:
     actions = add_actions(parser)
     run = add_action(actions, "run", _run, "run a sweep; the default action", _RUN_HELP)
     run.add_argument("spec", metavar="SPEC", type=local_path, help="a YAML file")
-    help_text = "a new folder, or to resume in"
+    help_text = "folder for the results: a new one, or that of a sweep to resume"
     run.add_argument("--out", metavar="DIR", type=any_path, help=help_text)
     help_text = "run only every N-th chunk, from chunk I on"
     run.add_argument("--part", metavar="I/N", type=work_part, default=(0, 1), help=help_text)
@@ -145,18 +145,18 @@ def _use_all_cores() -> None:
 
 
 class _ProgressReporter:
-    """Prints progress to stderr: one line that is overwritten on terminals, else one at a time."""
+    """Prints progress to stderr: overwrites one line on a terminal, else adds one per 30 s."""
 
     def __init__(self) -> None:
         self._next_report = 0.0
 
     def __call__(self, progress: "Progress") -> None:
         """Print the number of finished chunks, the rate and the time left."""
-        line = f"jaxlake: {progress.chunks:,} of {progress.of:,} chunks"
+        line = f"jaxlake: {progress.chunks:,} of {progress.total_chunks:,} chunks"
         if progress.boards_per_second is not None and progress.seconds_left is not None:
             line += f", {progress.boards_per_second:,.0f} boards/s"
             line += f", {format_duration(progress.seconds_left)} left"
-        is_last = progress.chunks == progress.of
+        is_last = progress.chunks == progress.total_chunks
         if sys.stderr.isatty():
             end = "\n" if is_last else ""
             print(f"{CLEAR_LINE}{line}", end=end, file=sys.stderr, flush=True)

@@ -163,7 +163,7 @@ def test_remote_set_has_equal_bytes_and_resumes(finished, tmp_path):
     assert stored == read_files(finished)
     assert_same(load_set(url), load_set(finished))
     assert read_counts(url)["candidates"].tolist() == read_counts(finished)["candidates"].tolist()
-    with pytest.raises(DatasetError, match="another set: horizon: it has 16, got 17"):
+    with pytest.raises(DatasetError, match="horizon: the folder has 16, this set has 17"):
         small_set.make(url, horizon=17)
     store.pipe(f"{url}/part-00001.npz", stored["part-00001.npz"][:-20])
     with pytest.raises(DatasetError, match=r"memory:.*part-00001\.npz: is damaged"):
@@ -209,7 +209,7 @@ def test_link_out_of_a_set_is_rejected(copy, tmp_path):
 def test_set_folder_rejects_another_request(copy, finished):
     for name, value, stored in (("horizon", 17, 16), ("max_candidates", 9, 2048)):
         with pytest.raises(
-            DatasetError, match=f"another set: {name}: it has {stored}, got {value}"
+            DatasetError, match=f"{name}: the folder has {stored}, this set has {value}"
         ):
             small_set.make(copy, **{name: value})
     assert read_files(copy) == read_files(finished)

@@ -157,14 +157,14 @@ def test_read_names_a_damaged_file(finished):
 def test_sweep_folder_rejects_another_specification(finished, tmp_path):
     before = read_files(finished)
     changes = {
-        "boards: it has 4, got 5": {"boards": 5},
-        "samples.hole_ratio: it has .*; samples.size: it has": {
+        "boards: the folder has 4, this sweep has 5": {"boards": 5},
+        "samples.hole_ratio: the folder has .*; samples.size: the folder has": {
             "samples": {"count": 11, "size": 5}
         },
-        r"policies: it has \['random', 'shortest_path'\], got \['random'\]": {
+        r"policies: the folder has \['random', 'shortest_path'\], this sweep has \['random'\]": {
             "policies": ["random"]
         },
-        "grid.size: it has None, got .*samples.count: it has 11, got None": {
+        "grid.size: the folder has None, .*samples.count: the folder has 11, this sweep has None": {
             "samples": None,
             "grid": {"size": 4},
         },
@@ -206,14 +206,16 @@ def test_sweep_folder_rejects_other_policy_weights(programs, tmp_path):
 
     assert run(make_spec(1.0), tmp_path)
     assert run(make_spec(1.0), tmp_path)
-    with pytest.raises(SweepError, match=r"policy_digests\.mine: it has .*, got "):
+    with pytest.raises(
+        SweepError, match=r"policy_digests\.mine: the folder has .*, this sweep has "
+    ):
         run(make_spec(2.0), tmp_path)
 
 
 def test_rows_of_another_sweep_are_rejected(finished, tmp_path):
     run(spec(seed=1), tmp_path / "other")
     shutil.copy(tmp_path / "other" / "rows" / "rows-000001.parquet", finished / "rows")
-    with pytest.raises(SweepError, match=r"rows-000001\.parquet: belongs to another sweep"):
+    with pytest.raises(SweepError, match=r"rows-000001\.parquet: does not belong to the sweep"):
         run(spec(), finished)
 
 
