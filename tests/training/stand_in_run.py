@@ -42,15 +42,15 @@ def main(template: Path, arguments: list[str]) -> int:
         shutil.copytree(first, args.run_dir / "stages/0", dirs_exist_ok=True)
         (args.run_dir / "stages/0/policy").mkdir()
     elif shared:
-        _first_round(template / "runs" / name.removeprefix("first_rounds/"), args)
+        _first_stage(template / "runs" / name.removeprefix("first_rounds/"), args)
     else:
         shutil.copytree(template / "runs" / name, args.run_dir, dirs_exist_ok=True)
-        # The copied digest list covers the first round only.
+        # The copied digest list covers the first stage only.
         RunDirectory(args.run_dir).write_digest_list()
     return 0
 
 
-def _first_round(whole: Path, args: argparse.Namespace) -> None:
+def _first_stage(whole: Path, args: argparse.Namespace) -> None:
     """Leave what a run of the arguments leaves that is stopped after its first stage."""
     files, source = RunDirectory(args.run_dir), RunDirectory(whole)
     files.claim(load(args.config, args.set))

@@ -123,15 +123,15 @@ def _run(args: argparse.Namespace) -> int:
             cluster = Cluster(args.cluster, directory.path / "jobs", parameters)
             jobs = args.jobs or len(study.runs)
         complete = run_study(study, directory, jobs=jobs, cluster=cluster)
-        if not any(directory.run(run).finished() for run in study.runs):
+        if not any(directory.run_directory(run).finished() for run in study.runs):
             return 1
     console.print(f"Report: {write_report(study, directory, args.output)}", soft_wrap=True)
     if folder is not None:
-        from training.analysis.study.benchmark import benchmark_tasks, write_tables
-        from training.analysis.study.runner import run_tasks
+        from training.analysis.study.benchmark import make_evaluations, write_tables
+        from training.analysis.study.runner import run_processes
 
-        tasks = [] if args.report_only else benchmark_tasks(study, directory, folder)
-        complete &= run_tasks(tasks, directory, jobs=jobs, cluster=cluster)
+        evaluations = [] if args.report_only else make_evaluations(study, directory, folder)
+        complete &= run_processes(evaluations, directory, jobs=jobs, cluster=cluster)
         tables = write_tables(study, directory, folder)
         console.print(f"Benchmark: {tables}", soft_wrap=True)
     return 0 if complete else 1

@@ -16,7 +16,7 @@ from training.schema import EngineerChoice, RunConfig, Tracking, dump
 _SHARED_PHASES = ("warm_start", "pool", "train", "validate")
 
 
-def has_same_first_round(first: RunConfig, second: RunConfig) -> bool:
+def has_same_first_stage(first: RunConfig, second: RunConfig) -> bool:
     """Return whether two configurations differ at most in name, tracking and engineer."""
     return _without_engineer(first) == _without_engineer(second)
 
@@ -29,17 +29,17 @@ def _without_engineer(config: RunConfig) -> RunConfig:
     return config.model_copy(update={"name": "", "engineer": engineer, "tracking": Tracking()})
 
 
-def fork_first_round(source: RunDirectory, target: Path, config: RunConfig) -> None:
+def fork_first_stage(source: RunDirectory, target: Path, config: RunConfig) -> None:
     """Atomically create a run of `config` in `target` that has validated its first stage.
 
     The first stage is a copy of `source`, a run that was stopped after its first stage.
 
     Raises:
-        UserError: `source` has another first round or was not stopped after its first stage, or
+        UserError: `source` has another first stage or was not stopped after its first stage, or
             `target` already exists.
     """
-    if not has_same_first_round(source.config(), config):
-        raise UserError(f"{source.path}: must have the same first round as {config.name}")
+    if not has_same_first_stage(source.config(), config):
+        raise UserError(f"{source.path}: must have the same first stage as {config.name}")
     source.require_intact()
     stages = {update.stage for update in source.updates()}
     if stages != {1} or not source.stage(1).episodes.exists():
@@ -47,10 +47,10 @@ def fork_first_round(source: RunDirectory, target: Path, config: RunConfig) -> N
     if target.exists():
         raise UserError(f"{target}: already exists")
     with replace_folder(target) as partial:
-        _copy_first_round(source, RunDirectory(partial), config)
+        _copy_first_stage(source, RunDirectory(partial), config)
 
 
-def _copy_first_round(source: RunDirectory, target: RunDirectory, config: RunConfig) -> None:
+def _copy_first_stage(source: RunDirectory, target: RunDirectory, config: RunConfig) -> None:
     target.stage(1).path.mkdir(parents=True)
     stage = source.stage(1)
     folders = [source.checkpoints, source.stage(0).path, stage.policy, stage.adapters]

@@ -30,7 +30,7 @@ def finished_study(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     for run in study.runs:
         write_sample_run(
-            directory.run(run).path,
+            directory.run_directory(run).path,
             study.make_run_config(run, directory.policy),
             skill=SKILLS[run.engineer, run.seed],
             count_tokens=len,

@@ -28,8 +28,8 @@ SKILLS = {
     ("steady", 2): (0.25, 0.3, 0.4, 0.5),
     ("lively", 2): (0.25, 0.4, 0.7, 0.75),
 }
-ROUNDS = ["first_rounds/steady/1", "first_rounds/steady/2"]
-"""The first rounds that both engineers of a seed share."""
+FIRST_STAGES = ["first_rounds/steady/1", "first_rounds/steady/2"]
+"""The first stages that both engineers of a seed share."""
 RUNS = [f"{engineer}/{seed}" for engineer, seed in SKILLS]
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from tests.paths import ROOT
 from tests.training.analysis.studies import (
-    ROUNDS,
+    FIRST_STAGES,
     RUNS,
     STUDY,
     page_of_study,
@@ -31,7 +31,7 @@ from training.errors import UserError
 from training.run.lock import lock_folder
 
 STAND_IN = ROOT / "tests" / "training" / "stand_in_run.py"
-CALLS = ["warm_start", *ROUNDS, *RUNS]
+CALLS = ["warm_start", *FIRST_STAGES, *RUNS]
 LOCAL = ("--cluster", "local", "--jobs", "2")
 
 
@@ -94,7 +94,7 @@ def test_parallel_runs_give_equal_results(stand_in, monkeypatch, capsys):
     assert results_of(stand_in.folder)["engineers"] == finished["engineers"]
     capsys.readouterr()
     assert study_command(stand_in.folder, "--jobs", "3") == 2
-    assert "--jobs is 3; it must be 1 to 2" in capsys.readouterr().err
+    assert "--jobs must be 1 to 2, the usable cores, got 3" in capsys.readouterr().err
 
 
 @pytest.mark.slow
@@ -118,10 +118,10 @@ def test_failed_run_is_shown_and_can_be_resumed(stand_in, capsys):
 
 
 def test_failed_shared_round_falls_back_to_single_runs(stand_in, capsys):
-    stand_in.orders(fail=(ROUNDS[0],))
+    stand_in.orders(fail=(FIRST_STAGES[0],))
     assert study_command(stand_in.folder, "--seeds", "1") == 0
-    assert "first round of seed 1: failed with exit status 7" in capsys.readouterr().out
-    assert stand_in.called() == ["warm_start", ROUNDS[0], *RUNS[:2]]
+    assert "first stage of seed 1: failed with exit status 7" in capsys.readouterr().out
+    assert stand_in.called() == ["warm_start", FIRST_STAGES[0], *RUNS[:2]]
 
 
 def test_failed_warm_start_starts_no_run(stand_in, capsys):

@@ -1,4 +1,4 @@
-"""A forked run ends like a run that computed the first round itself."""
+"""A forked run ends like a run that computed the first stage itself."""
 
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from training import loop
 from training.audit import audit_run
 from training.errors import UserError
 from training.run.directory import RunDirectory
-from training.run.forking import fork_first_round, has_same_first_round
+from training.run.forking import fork_first_stage, has_same_first_stage
 from training.schema import RunConfig
 
 
@@ -23,16 +23,16 @@ def tiny(name: str, kind: str, **changes: Any) -> RunConfig:
 
 
 @pytest.fixture(scope="module")
-def first_round(tmp_path_factory) -> Path:
+def first_stage(tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("runs") / "first"
     with without_vllm():
         loop.run(tiny("first", "fixed"), path, stop_after=1)
     return path
 
 
-def test_forked_run_equals_an_independent_run(first_round: Path, tmp_path: Path):
+def test_forked_run_equals_an_independent_run(first_stage: Path, tmp_path: Path):
     config = tiny("one", "random")
-    fork_first_round(RunDirectory(first_round), tmp_path / "forked", config)
+    fork_first_stage(RunDirectory(first_stage), tmp_path / "forked", config)
     stage = RunDirectory(tmp_path / "forked").stage(1)
     assert stage.episodes.exists()
     assert not stage.decision.exists()
@@ -54,17 +54,17 @@ def test_forked_run_equals_an_independent_run(first_round: Path, tmp_path: Path)
     assert not any(stage.problems for stage in audit_run(tmp_path / "forked"))
 
 
-def test_different_starts_share_no_first_round(first_round: Path, tmp_path: Path):
+def test_different_starts_share_no_first_stage(first_stage: Path, tmp_path: Path):
     first = tiny("one", "random")
-    assert has_same_first_round(first, tiny("other", "rule"))
+    assert has_same_first_stage(first, tiny("other", "rule"))
     second = tiny("other", "random", seed=99)
-    assert not has_same_first_round(first, second)
-    with pytest.raises(UserError, match="must have the same first round as other"):
-        fork_first_round(RunDirectory(first_round), tmp_path / "forked", second)
+    assert not has_same_first_stage(first, second)
+    with pytest.raises(UserError, match="must have the same first stage as other"):
+        fork_first_stage(RunDirectory(first_stage), tmp_path / "forked", second)
     assert not (tmp_path / "forked").exists()
 
 
-def test_different_pool_changes_the_first_round():
+def test_different_pool_changes_the_first_stage():
     """The pool is answered as often as an atlas, which is nothing to other engineers."""
 
     def with_answers(answers: int, **more: Any) -> RunConfig:
@@ -75,20 +75,20 @@ def test_different_pool_changes_the_first_round():
     for method in ("sfl", "plr"):
         picking = {"picking": {"method": method}}
         first, same, different = (with_answers(count, **picking) for count in (2, 2, 3))
-        assert has_same_first_round(first, same)
-        assert not has_same_first_round(first, different)
-    assert has_same_first_round(with_answers(2), with_answers(3))
+        assert has_same_first_stage(first, same)
+        assert not has_same_first_stage(first, different)
+    assert has_same_first_stage(with_answers(2), with_answers(3))
 
 
-def test_fork_rejects_existing_and_longer_runs(first_round: Path, tmp_path: Path):
+def test_fork_rejects_existing_and_longer_runs(first_stage: Path, tmp_path: Path):
     config = tiny("one", "random")
-    fork_first_round(RunDirectory(first_round), tmp_path / "forked", config)
+    fork_first_stage(RunDirectory(first_stage), tmp_path / "forked", config)
     before = {file: file.stat().st_mtime_ns for file in (tmp_path / "forked").rglob("*")}
     with pytest.raises(UserError, match="already exists"):
-        fork_first_round(RunDirectory(first_round), tmp_path / "forked", config)
+        fork_first_stage(RunDirectory(first_stage), tmp_path / "forked", config)
     assert before == {file: file.stat().st_mtime_ns for file in (tmp_path / "forked").rglob("*")}
     log = RunDirectory(tmp_path / "forked").metrics
     last = log.read()[-1]
     log.append(last.model_copy(update={"stage": 2, "step": last.step + 1}))
     with pytest.raises(UserError, match="must be stopped after its first stage"):
-        fork_first_round(RunDirectory(tmp_path / "forked"), tmp_path / "again", config)
+        fork_first_stage(RunDirectory(tmp_path / "forked"), tmp_path / "again", config)

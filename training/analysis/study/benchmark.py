@@ -22,7 +22,7 @@ from training.analysis.study.contrasts import contrast, mean_interval
 from training.analysis.study.directory import StudyDirectory
 from training.analysis.study.report import interval_text, over_seeds_text
 from training.analysis.study.results import Results, replace_nan
-from training.analysis.study.runner import Task
+from training.analysis.study.runner import StudyProcess
 from training.errors import UserError
 from training.run.progress import console, new_table, print_table
 from training.run.typed_files import JsonFile
@@ -46,25 +46,27 @@ class BenchmarkRun:
     failures: np.ndarray  # int (B,), index into FAILURE_KINDS; -1 for a valid answer
 
 
-def benchmark_tasks(study: Study, directory: StudyDirectory, folder: BenchmarkFolder) -> list[Task]:
-    """Return tasks that complete the evaluations of finished runs."""
-    tasks = []
+def make_evaluations(
+    study: Study, directory: StudyDirectory, folder: BenchmarkFolder
+) -> list[StudyProcess]:
+    """Return processes that complete the evaluations of finished runs."""
+    processes = []
     for run in study.runs:
-        files, output = directory.run(run), directory.benchmark(run)
-        if not files.finished() or _is_answered(output, folder):
+        run_directory, output = directory.run_directory(run), directory.benchmark(run)
+        if not run_directory.finished() or _is_answered(output, folder):
             continue
         # The study has run the same code already, so it is trusted.
-        command = ["evaluate", str(files.config_file), "--trust-code"]
-        command += ["--run-dir", str(files.path), "--benchmark", str(folder.path)]
+        command = ["evaluate", str(run_directory.config_file), "--trust-code"]
+        command += ["--run-dir", str(run_directory.path), "--benchmark", str(folder.path)]
         command += ["--output", str(output)]
 
         def read_result(output: Path = output) -> str | None:
             return "answered" if _is_answered(output, folder) else None
 
-        title, name = f"benchmark of {run}", f"benchmark-{run.engineer}-{run.seed}"
+        title, job_name = f"benchmark of {run}", f"benchmark-{run.engineer}-{run.seed}"
         log = output.with_name(f"{output.name}.log")
-        tasks.append(Task(title, name, log, tuple(command), read_result))
-    return tasks
+        processes.append(StudyProcess(title, job_name, log, tuple(command), read_result))
+    return processes
 
 
 def write_tables(study: Study, directory: StudyDirectory, folder: BenchmarkFolder) -> Path:

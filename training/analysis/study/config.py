@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from pydantic import Field, ValidationError, model_validator
 
 from training.errors import Location, UserError, did_you_mean, format_validation_errors
-from training.run.forking import has_same_first_round
+from training.run.forking import has_same_first_stage
 from training.schema import RunConfig, Section, load, read_yaml
 from training.schema.loading import require_kind
 
@@ -125,11 +125,11 @@ class Study:
         """Return the configuration of one run."""
         return load(self.base, self.overrides(run, pretrained))
 
-    def find_first_round(self, run: StudyRun, pretrained: Path) -> StudyRun | None:
-        """Return the first run with the same first round as `run`, or None if no other run has it.
+    def find_first_stage(self, run: StudyRun, pretrained: Path) -> StudyRun | None:
+        """Return the first run with the same first stage as `run`, or None if no other run has it.
 
-        The first round is the part of a run up to its first design. Runs with the same seed and the
-        same initial environment share it. Studies with a single stage don't share first rounds.
+        The first stage is the part of a run up to its first design. Runs with the same seed and the
+        same initial environment share it. Studies with a single stage don't share first stages.
         """
         if self.warm_start.stages.count == 1:
             return None
@@ -138,12 +138,12 @@ class Study:
             other
             for other in self.runs
             if other.seed == run.seed
-            and has_same_first_round(self.make_run_config(other, pretrained), config)
+            and has_same_first_stage(self.make_run_config(other, pretrained), config)
         ]
         return sharing[0] if len(sharing) > 1 else None
 
-    def first_round_overrides(self, run: StudyRun, pretrained: Path) -> tuple[str, ...]:
-        """Return the overrides of a shared first round; `run` is the first of its runs."""
+    def first_stage_overrides(self, run: StudyRun, pretrained: Path) -> tuple[str, ...]:
+        """Return the overrides of a shared first stage; `run` is the first of its runs."""
         no_engineer = ("engineer.kind=fixed", "engineer.reading=0", "engineer.learning=null")
         name = f"name={self.config.name}.first_round.{run.engineer}.{run.seed}"
         return (*self.overrides(run, pretrained), *no_engineer, name)

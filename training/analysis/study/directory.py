@@ -2,9 +2,9 @@
 
 ```
 warm_start/              the shared warm start of all runs
-first_rounds/            first rounds that several runs share
+first_rounds/            first stages that several runs share
 runs/ENGINEER/SEED/      a run (training/run/directory.py)
-runs/ENGINEER/SEED.log   the output of the run; warm starts and first rounds have logs, too
+runs/ENGINEER/SEED.log   the output of the run; warm starts and first stages have logs, too
 jobs/                    files of submitit about cluster jobs
 benchmark/ENGINEER/SEED/ an evaluation on the benchmark (training/analysis/benchmark/evaluate.py)
 benchmark/results.json   the comparison of the engineers on the benchmark
@@ -33,12 +33,12 @@ class StudyDirectory:
         self.policy = self.warm_start.stage(0).policy.absolute()
         self.report = path / "report"
 
-    def run(self, run: StudyRun) -> RunDirectory:
+    def run_directory(self, run: StudyRun) -> RunDirectory:
         """Return the directory of one run."""
         return RunDirectory(self.path / "runs" / run.engineer / str(run.seed))
 
-    def first_round(self, run: StudyRun) -> RunDirectory:
-        """Return the directory of a shared first round (`Study.find_first_round`)."""
+    def first_stage(self, run: StudyRun) -> RunDirectory:
+        """Return the directory of a shared first stage (`Study.find_first_stage`)."""
         return RunDirectory(self.path / "first_rounds" / run.engineer / str(run.seed))
 
     def benchmark(self, run: StudyRun) -> Path:
@@ -56,21 +56,21 @@ class StudyDirectory:
                 f"{self.path}: is not empty and holds no study; choose another --study-dir"
             )
         for run in study.runs:
-            files = self.run(run)
-            if files.config_file.exists():
-                check_configuration(files, run, study.make_run_config(run, self.policy))
+            run_directory = self.run_directory(run)
+            if run_directory.config_file.exists():
+                check_configuration(run_directory, run, study.make_run_config(run, self.policy))
 
 
-def check_configuration(files: RunDirectory, run: StudyRun, expected: RunConfig) -> RunConfig:
+def check_configuration(directory: RunDirectory, run: StudyRun, expected: RunConfig) -> RunConfig:
     """Return the configuration of a run; raise a `UserError` if it differs from the study's.
 
     The path of the model may differ, so that a study can be moved.
     """
-    config = files.config()
+    config = directory.config()
     model = config.model.model_copy(update={"pretrained": expected.model.pretrained})
     if config.model_copy(update={"model": model}) != expected:
         raise UserError(
-            f"{files.path}: its configuration differs from {run} of this study; choose another "
+            f"{directory.path}: its configuration differs from {run} of this study; choose another "
             "--study-dir, or delete this folder"
         )
     return config

@@ -59,11 +59,12 @@ def read_study(
     runs: list[FinishedRun] = []
     unfinished = []
     for run in study.runs:
-        files = directory.run(run)
-        if files.finished():
-            runs.append(read_run(files, run, study.make_run_config(run, directory.policy)))
+        run_directory = directory.run_directory(run)
+        if run_directory.finished():
+            config = study.make_run_config(run, directory.policy)
+            runs.append(read_run(run_directory, run, config))
         else:
-            reason = "not finished" if files.path.exists() else "not started"
+            reason = "not finished" if run_directory.path.exists() else "not started"
             unfinished.append({"engineer": run.engineer, "seed": run.seed, "reason": reason})
     for other in runs[1:]:
         _check_comparable(runs[0], other, directory)

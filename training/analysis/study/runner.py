@@ -1,4 +1,4 @@
-"""Run a study: the warm start, shared first rounds, then all runs, each in a separate process."""
+"""Run a study: the warm start, shared first stages, then all runs, each in a separate process."""
 
 import os
 import subprocess
@@ -17,7 +17,7 @@ from training.analysis.study.directory import StudyDirectory
 from training.errors import UserError
 from training.run.answer_records import compute_validation_rates
 from training.run.directory import RunDirectory
-from training.run.forking import fork_first_round
+from training.run.forking import fork_first_stage
 from training.run.lock import lock_folder
 from training.run.progress import console, new_table, print_table, show_status
 from training.run.rates import format_success_rates
@@ -38,18 +38,18 @@ Job = subprocess.Popen[bytes] | ClusterJob
 
 
 @dataclass(frozen=True)
-class Task:
-    """One process of a run or an evaluation."""
+class StudyProcess:
+    """A command to start, its log, and how to read its result."""
 
-    title: str
-    name: str
+    title: str  # shown to the user
+    job_name: str  # on a cluster
     log: Path
     arguments: tuple[str, ...]
     read_result: Callable[[], str | None]  # returns a summary, or None if the result is missing
 
 
-StartTask = Callable[[Task, int], Job]
-"""Starts a task in one of the parallel slots."""
+StartJob = Callable[[StudyProcess, int], Job]
+"""Starts a process in one of the parallel slots."""
 
 
 def print_study_plan(study: Study, directory: StudyDirectory) -> None:
@@ -62,9 +62,9 @@ def print_study_plan(study: Study, directory: StudyDirectory) -> None:
         table.add_row("warm start", " ".join(config.set), state)
     overrides = {engineer.name: " ".join(engineer.set) for engineer in config.engineers}
     for run in runs:
-        files = directory.run(run)
-        state = "to resume" if files.path.exists() else "to do"
-        state = "finished" if files.finished() else state
+        run_directory = directory.run_directory(run)
+        state = "to resume" if run_directory.path.exists() else "to do"
+        state = "finished" if run_directory.finished() else state
         table.add_row(str(run), overrides[run.engineer], state)
     print_table(table)
 
@@ -100,64 +100,73 @@ def run_study(
     with lock_folder(directory.path), exit_on_sigterm():
         if study.has_warm_start and not _has_warm_start(directory):
             overrides = ("--set", *study.config.set) if study.config.set else ()
-            arguments = ("--stop-after", "0", *overrides)
-            files = directory.warm_start
-            task = _make_task(study, directory, "warm start", "warm-start", files, arguments, 0)
-            if _run_tasks([task], start, 1):
+            warm_start = _make_process(
+                study,
+                directory,
+                directory.warm_start,
+                arguments=("--stop-after", "0", *overrides),
+                title="warm start",
+                job_name="warm-start",
+                stage=0,
+            )
+            if _run_and_count_failures([warm_start], start, slots=1) > 0:
                 console.print("No run is started, because all runs need the warm start.")
                 return False
-        _run_tasks(_list_first_rounds(study, directory), start, jobs)
-        return not _run_tasks(_prepare_runs(study, directory), start, jobs)
+        _run_and_count_failures(_make_missing_first_stages(study, directory), start, jobs)
+        _copy_first_stages(study, directory)
+        runs = _make_unfinished_runs(study, directory)
+        return _run_and_count_failures(runs, start, jobs) == 0
 
 
-def run_tasks(
-    tasks: Sequence[Task],
+def run_processes(
+    processes: Sequence[StudyProcess],
     directory: StudyDirectory,
     *,
     jobs: int = 1,
     cluster: Cluster | None = None,
 ) -> bool:
-    """Run tasks as in `run_study`, and return whether all succeeded."""
+    """Run processes as in `run_study`, and return whether all succeeded."""
     start = _make_starter(jobs, cluster)
     with lock_folder(directory.path), exit_on_sigterm():
-        return not _run_tasks(tasks, start, jobs)
+        return _run_and_count_failures(processes, start, jobs) == 0
 
 
-def _make_starter(jobs: int, cluster: Cluster | None) -> StartTask:
-    """Return a function that starts tasks; raise a `UserError` for more jobs than cores."""
+def _make_starter(jobs: int, cluster: Cluster | None) -> StartJob:
+    """Return a function that starts processes; raise a `UserError` for more jobs than cores."""
     cores = _usable_cores()
     if cluster is None and jobs > len(cores):
-        raise UserError(f"--jobs is {jobs}; it must be 1 to {len(cores)}, the machine's cores")
+        raise UserError(f"--jobs must be 1 to {len(cores)}, the usable cores, got {jobs}")
 
-    def start(task: Task, slot: int) -> Job:
-        task.log.parent.mkdir(parents=True, exist_ok=True)
-        command = [*COMMAND, *task.arguments]
+    def start(process: StudyProcess, slot: int) -> Job:
+        process.log.parent.mkdir(parents=True, exist_ok=True)
+        command = [*COMMAND, *process.arguments]
         if cluster is not None:
-            return cluster.submit(task.name, command, task.log)
-        return _start_process(command, task.log, cores[slot::jobs] if jobs > 1 else None)
+            return cluster.submit(process.job_name, command, process.log)
+        return _start_locally(command, process.log, cores[slot::jobs] if jobs > 1 else None)
 
     return start
 
 
-def _make_task(
+def _make_process(
     study: Study,
     directory: StudyDirectory,
-    title: str,
-    name: str,
-    files: RunDirectory,
+    run_directory: RunDirectory,
+    *,
     arguments: Sequence[str],
+    title: str,
+    job_name: str,
     stage: int,
-) -> Task:
-    """Return a task that runs a configuration; its summary has the rates of `stage`."""
+) -> StudyProcess:
+    """Return a process that runs a configuration; its summary has the rates of `stage`."""
 
     def read_result() -> str | None:
-        episodes = files.stage(stage).episodes
+        episodes = run_directory.stage(stage).episodes
         if not episodes.exists():
             return None
         return format_success_rates(compute_validation_rates(stage, episodes.read()).total)
 
-    command = ("run", str(study.base), "--run-dir", str(files.path), *arguments)
-    return Task(title, name, directory.log(files), command, read_result)
+    command = ("run", str(study.base), "--run-dir", str(run_directory.path), *arguments)
+    return StudyProcess(title, job_name, directory.log(run_directory), command, read_result)
 
 
 def _has_warm_start(directory: StudyDirectory) -> bool:
@@ -165,85 +174,97 @@ def _has_warm_start(directory: StudyDirectory) -> bool:
     return directory.warm_start.stage(0).episodes.exists() and directory.policy.is_dir()
 
 
-def _has_first_round(directory: StudyDirectory, run: StudyRun) -> bool:
-    return directory.first_round(run).stage(1).episodes.exists()
+def _has_first_stage(directory: StudyDirectory, run: StudyRun) -> bool:
+    return directory.first_stage(run).stage(1).episodes.exists()
 
 
-def _list_first_rounds(study: Study, directory: StudyDirectory) -> list[Task]:
-    """Return the shared first rounds that don't exist yet."""
-    new_runs = (run for run in study.runs if not directory.run(run).path.exists())
-    first_rounds = dict.fromkeys(study.find_first_round(run, directory.policy) for run in new_runs)
+def _make_missing_first_stages(study: Study, directory: StudyDirectory) -> list[StudyProcess]:
+    """Return processes for the shared first stages that don't exist yet."""
+    new_runs = (run for run in study.runs if not directory.run_directory(run).path.exists())
+    first_runs = dict.fromkeys(study.find_first_stage(run, directory.policy) for run in new_runs)
+    overrides = study.first_stage_overrides
     return [
-        _make_task(
+        _make_process(
             study,
             directory,
-            f"first round of seed {run.seed}",
-            f"first-round-{run.engineer}-{run.seed}",
-            directory.first_round(run),
-            ("--stop-after", "1", "--set", *study.first_round_overrides(run, directory.policy)),
-            1,
+            directory.first_stage(run),
+            arguments=("--stop-after", "1", "--set", *overrides(run, directory.policy)),
+            title=f"first stage of seed {run.seed}",
+            job_name=f"first-stage-{run.engineer}-{run.seed}",
+            stage=1,
         )
-        for run in first_rounds
-        if run is not None and not _has_first_round(directory, run)
+        for run in first_runs
+        if run is not None and not _has_first_stage(directory, run)
     ]
 
 
-def _prepare_runs(study: Study, directory: StudyDirectory) -> list[Task]:
-    """Copy shared first rounds to the runs, and return the runs that are not finished."""
-    tasks, total = [], len(study.runs)
+def _copy_first_stages(study: Study, directory: StudyDirectory) -> None:
+    """Copy the shared first stages to the runs that don't exist yet."""
+    for run in study.runs:
+        target = directory.run_directory(run).path
+        source = None if target.exists() else study.find_first_stage(run, directory.policy)
+        if source is not None and _has_first_stage(directory, source):
+            config = study.make_run_config(run, directory.policy)
+            fork_first_stage(directory.first_stage(source), target, config)
+
+
+def _make_unfinished_runs(study: Study, directory: StudyDirectory) -> list[StudyProcess]:
+    """Return processes for the runs that are not finished, and print how many are."""
+    processes, total = [], len(study.runs)
     for number, run in enumerate(study.runs, 1):
-        files = directory.run(run)
-        if files.finished():
-            continue
-        if not files.path.exists():
-            source = study.find_first_round(run, directory.policy)
-            if source is not None and _has_first_round(directory, source):
-                config = study.make_run_config(run, directory.policy)
-                fork_first_round(directory.first_round(source), files.path, config)
-        arguments = ("--set", *study.overrides(run, directory.policy))
-        title, name = f"[{number}/{total}] {run}", f"{run.engineer}-{run.seed}"
-        stage = study.warm_start.stages.count
-        tasks.append(_make_task(study, directory, title, name, files, arguments, stage))
-    if finished := total - len(tasks):
-        console.print(f"{finished} of {total} runs are finished already.")
-    return tasks
+        run_directory = directory.run_directory(run)
+        if not run_directory.finished():
+            process = _make_process(
+                study,
+                directory,
+                run_directory,
+                arguments=("--set", *study.overrides(run, directory.policy)),
+                title=f"[{number}/{total}] {run}",
+                job_name=f"{run.engineer}-{run.seed}",
+                stage=study.warm_start.stages.count,
+            )
+            processes.append(process)
+    if num_finished := total - len(processes):
+        console.print(f"{num_finished} of {total} runs are finished already.")
+    return processes
 
 
-def _run_tasks(tasks: Sequence[Task], start: StartTask, slots: int) -> int:
-    """Run tasks in parallel, and return the number of failures. An interrupt ends all tasks."""
-    waiting, failed = list(tasks), 0
-    running: dict[int, tuple[Task, Job, float]] = {}
+def _run_and_count_failures(processes: Sequence[StudyProcess], start: StartJob, slots: int) -> int:
+    """Run processes in parallel, and return the number of failures. An interrupt ends all."""
+    waiting, num_failed = list(processes), 0
+    running: dict[int, tuple[StudyProcess, Job, float]] = {}
     try:
         with show_status("") as update:
             while waiting or running:
                 for slot in range(slots):
                     if waiting and slot not in running:
-                        task = waiting.pop(0)
-                        running[slot] = task, start(task, slot), time.monotonic()
+                        process = waiting.pop(0)
+                        running[slot] = process, start(process, slot), time.monotonic()
                 update(", ".join(map(_describe_job, running.values())))
                 time.sleep(_POLL_SECONDS)
-                for slot, (task, job, start_time) in list(running.items()):
+                for slot, (process, job, start_time) in list(running.items()):
                     if (status := job.poll()) is not None:
                         del running[slot]
-                        failed += not _report_outcome(task, status, time.monotonic() - start_time)
+                        seconds = time.monotonic() - start_time
+                        num_failed += not _report_outcome(process, status, seconds)
     finally:
         _end_jobs([job for _, job, _ in running.values()])
-    return failed
+    return num_failed
 
 
-def _describe_job(entry: tuple[Task, Job, float]) -> str:
-    task, job, _ = entry
-    return f"{task.title} ({job})" if isinstance(job, ClusterJob) else task.title
+def _describe_job(entry: tuple[StudyProcess, Job, float]) -> str:
+    process, job, _ = entry
+    return f"{process.title} ({job})" if isinstance(job, ClusterJob) else process.title
 
 
-def _report_outcome(task: Task, status: int, seconds: float) -> bool:
-    """Print the outcome of a task, and return whether it succeeded."""
-    if status == 0 and (result := task.read_result()) is not None:
-        _print(f"{task.title}: {format_duration(seconds)}, {result}")
+def _report_outcome(process: StudyProcess, status: int, seconds: float) -> bool:
+    """Print the outcome of a process, and return whether it succeeded."""
+    if status == 0 and (result := process.read_result()) is not None:
+        _print(f"{process.title}: {format_duration(seconds)}, {result}")
         return True
-    log = task.log
+    title, log = process.title, process.log
     cause = f"signal {-status}" if status < 0 else f"exit status {status}"
-    _print(f"{task.title}: failed with {cause} after {format_duration(seconds)}; the end of {log}:")
+    _print(f"{title}: failed with {cause} after {format_duration(seconds)}; the end of {log}:")
     for line in log.read_text(encoding="utf-8", errors="replace").splitlines()[-LOG_LINES:]:
         _print(f"    {line}")
     return False
@@ -253,7 +274,7 @@ def _print(text: str) -> None:
     console.print(text, soft_wrap=True, markup=False)
 
 
-def _start_process(command: Sequence[str], log: Path, cores: Sequence[int] | None) -> Job:
+def _start_locally(command: Sequence[str], log: Path, cores: Sequence[int] | None) -> Job:
     """Start a process that appends its output to a log, on the given cores (None: all)."""
     threads = {} if cores is None else {"OMP_NUM_THREADS": str(len(cores))}
     with log.open("ab") as output:
