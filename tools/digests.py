@@ -158,13 +158,13 @@ def _config(overrides: Mapping[str, Any] | None = None) -> Any:
     return RunConfig.model_validate({**_RUN, **(overrides or {})})
 
 
-def _open_policy() -> tuple[Any, Any]:
+def _load_policy() -> tuple[Any, Any]:
     """Open the shipped base model: the policy and its weights."""
     from training.policy import huggingface
-    from training.policy.policy import load_policy
+    from training.policy.policy import load_run_policy
 
     config = _config()
-    return load_policy(huggingface.resolve_model(config.model.pretrained), config)
+    return load_run_policy(huggingface.resolve_model(config.model.pretrained), config)
 
 
 def _tensors(policy: Any, params: Any) -> dict[str, Any]:
@@ -427,7 +427,7 @@ def _seeds() -> Iterator[tuple[str, Any]]:
 
 
 def _sampler() -> Iterator[tuple[str, Any]]:
-    policy, params = _open_policy()
+    policy, params = _load_policy()
     yield "weights", _tensors(policy, params)
     prompts = _two_agent_prompts(100)
     yield "tokens", [policy.encode_prompt(prompt) for prompt in prompts]
@@ -436,7 +436,7 @@ def _sampler() -> Iterator[tuple[str, Any]]:
 
 
 def _gradient() -> Iterator[tuple[str, Any]]:
-    policy, params = _open_policy()
+    policy, params = _load_policy()
     prompts = _two_agent_prompts(16)
     completions = _sample(policy, params, prompts, 8, 12)
     rng = np.random.default_rng(6)

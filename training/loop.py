@@ -32,7 +32,7 @@ from training.phases.validate import encode_prompts, gate, validate, validation_
 from training.phases.weight_sync import check_engine
 from training.policy import huggingface
 from training.policy.architectures import DecoderConfig
-from training.policy.policy import Policy, load_policy, make_policy
+from training.policy.policy import Policy, load_run_policy, write_random_policy
 from training.processes import (
     broadcast_from_first,
     is_first,
@@ -231,10 +231,10 @@ def _load_policy(config: RunConfig, directory: RunDirectory) -> tuple[Policy, An
             texts = warm_start.texts_for_tokenizer(config)
             length = config.sampling.max_model_len
             if is_first():
-                make_policy(folder, config.model, texts, max_len=length, seed=config.seed)
+                write_random_policy(folder, config.model, texts, max_len=length, seed=config.seed)
                 directory.digests.record_folder(folder)
             wait_for_all("the first policy")
-    return load_policy(folder, config)
+    return load_run_policy(folder, config)
 
 
 def _reference(config: RunConfig, directory: RunDirectory, params: Any) -> Any:
@@ -246,7 +246,7 @@ def _reference(config: RunConfig, directory: RunDirectory, params: Any) -> Any:
     if not config.grpo.kl_coefficient:
         return None
     require_sealed_weights(directory, 0)
-    return load_policy(directory.stage(0).policy, config, param_dtype=config.model.dtype)[1]
+    return load_run_policy(directory.stage(0).policy, config, param_dtype=config.model.dtype)[1]
 
 
 def _start_engine(run: ActiveRun, state: LearnerState) -> Sampler:

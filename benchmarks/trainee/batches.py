@@ -13,7 +13,7 @@ from benchmarks.lake.protocol import ROOT
 from jaxlake.files import write_text_atomic
 from training.learner import grpo
 from training.phases.warm_start import texts_for_tokenizer
-from training.policy.policy import Policy, load_policy, make_policy
+from training.policy.policy import Policy, load_run_policy, write_random_policy
 from training.rollout.rollout import Rollout
 from training.sampling.sampler import Completion
 from training.schema import Grpo, RunConfig, load
@@ -51,8 +51,8 @@ def make_miniature(folder: Path) -> tuple[RunConfig, Policy, Any, list[tuple[lis
     """Create the miniature's policy in a new folder; return it with prompts and answer lengths."""
     config = load(ROOT / "configs/scratch.yaml")
     texts = texts_for_tokenizer(config)
-    make_policy(folder, config.model, texts, max_len=1024, seed=0)
-    policy, params = load_policy(folder, config)
+    write_random_policy(folder, config.model, texts, max_len=1024, seed=0)
+    policy, params = load_run_policy(folder, config)
     pairs = zip(texts[::2], texts[1::2], strict=True)
     boards = [(prompt, answer) for prompt, answer in pairs if prompt.startswith("Find paths")]
     rng = np.random.default_rng(0)

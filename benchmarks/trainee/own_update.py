@@ -12,7 +12,7 @@ from benchmarks.trainee.batches import LENGTHS, read_update
 from training.learner.grpo_step import compiled_step, grpo_optimizer
 from training.learner.optimizer import initial_state
 from training.phases import grpo_update
-from training.policy.policy import load_policy
+from training.policy.policy import load_run_policy
 from training.run.active_run import ActiveRun
 from training.schema import load
 
@@ -23,7 +23,7 @@ class OwnUpdate:
     def prepare(self, folder: str) -> dict[str, Any]:
         """Read the model and the updates, and compile; return loss and gradient norm of each."""
         config = load(ROOT / "configs/scratch.yaml")
-        policy, params = load_policy(Path(folder) / "model", config)
+        policy, params = load_run_policy(Path(folder) / "model", config)
         self._run = ActiveRun(config, None, None, policy, None)  # type: ignore[arg-type]
         self._step = compiled_step(
             policy.graphdef, config.grpo, None, config.sampling.temperature, config.grpo_steps

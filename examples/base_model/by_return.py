@@ -39,7 +39,7 @@ from training.learner.grpo_step import compiled_step, grpo_optimizer
 from training.learner.optimizer import initial_state
 from training.phases.grpo_update import make_grpo_batch, require_finite_metrics
 from training.policy import huggingface
-from training.policy.policy import load_policy
+from training.policy.policy import load_run_policy
 from training.run.active_run import ActiveRun
 from training.run.checkpoints import Checkpoints, RunProgress
 from training.run.directory import RunDirectory
@@ -163,7 +163,7 @@ def evaluate_held_out(run: ActiveRun, sampler: Sampler) -> dict[str, float]:
 def train(config: RunConfig, path: Path) -> Path:
     """Train in the directory `path`, or resume there, and return the folder of the model."""
     folder = huggingface.resolve_model(config.model.pretrained or "jaxlake-base")
-    policy, params = load_policy(folder, config)
+    policy, params = load_run_policy(folder, config)
     recipe = load_as(Recipe, Path(__file__).with_name("recipe.yaml"), ["boards.count=4096"])
     plans = policy.encode_examples(draw_plans(recipe, draw_held_out(recipe, 32)))
     with (

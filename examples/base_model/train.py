@@ -29,7 +29,7 @@ from training.learner.batching import split_rows
 from training.learner.imitation import LENGTH_STEP, Batch, ExamplePool, answer_nll
 from training.learner.optimizer import LearnerState, Metrics, gradient_step, initial_state
 from training.learner.placement import get_placement
-from training.policy.policy import Policy, make_policy, open_policy
+from training.policy.policy import Policy, load_policy, write_random_policy
 from training.run.checkpoints import Checkpoints, RunProgress
 from training.run.progress import console, show_status, track
 from training.run.records import six_digits
@@ -144,9 +144,11 @@ def _prepare(recipe: Recipe, path: Path) -> tuple[_Training, Any]:
     if not initial.exists():
         texts = [*_spread(plans, TOKENIZER_PLANS), *_spread(designs, TOKENIZER_DESIGNS)]
         joined = [text for example in texts for text in example]
-        make_policy(initial, model, joined, max_len=recipe.sampling.max_model_len, seed=recipe.seed)
+        write_random_policy(
+            initial, model, joined, max_len=recipe.sampling.max_model_len, seed=recipe.seed
+        )
     prompt = Prompt(max_tokens=recipe.max_tokens, max_steps=MAX_STEPS)
-    policy, params = open_policy(initial, model, prompt, length_bucket=LENGTH_STEP)
+    policy, params = load_policy(initial, model, prompt, length_bucket=LENGTH_STEP)
     encoded = map(policy.encode_examples, (plans, designs))
     pool = ExamplePool(*encoded, pad_id=policy.pad_id)
     return _Training(recipe, path, policy, pool, held_out, ReadingTest(policy, pairs)), params

@@ -7,7 +7,7 @@ import jax
 
 from jaxlake.language.prompts import render
 from tests.paths import TINY
-from training.policy.policy import make_policy
+from training.policy.policy import write_random_policy
 from training.rollout.instances import BoardRequest, InstanceSet, draw_boards
 from training.schema import load
 
@@ -22,5 +22,5 @@ def untrained_policy(folder: Path, boards: InstanceSet, others: Sequence[str] = 
     """Make the policy of `TINY` in a folder below this one, its tokenizer of these texts."""
     path = folder / "initial"
     texts = [*(render(board, "compact") for board in boards), *others]
-    make_policy(path, load(TINY).model, texts, max_len=512, seed=0)
+    write_random_policy(path, load(TINY).model, texts, max_len=512, seed=0)
     return path

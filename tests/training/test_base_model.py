@@ -18,7 +18,7 @@ from examples.base_model.scores import ReadingTest
 from jaxlake.statistics.intervals import wilson_interval
 from tests.paths import ROOT
 from training.policy.huggingface import PACKAGED_MODELS, resolve_model
-from training.policy.policy import open_policy
+from training.policy.policy import load_policy
 from training.run.digests import DIGESTS_FILE
 from training.schema import Model, Prompt, Sampling, load_as, read_yaml
 
@@ -54,7 +54,7 @@ def test_base_model_records_its_configuration():
 
 @pytest.mark.parametrize("seed", [71, 72])
 def test_base_model_reads_every_fact_of_new_contexts(seed):
-    policy, params = open_policy(FOLDER, Model(), Prompt(style="compact"), length_bucket=16)
+    policy, params = load_policy(FOLDER, Model(), Prompt(style="compact"), length_bucket=16)
     pairs = draw_swaps(np.random.default_rng(seed), RECIPE.designs, 48)
     edits_right, flips = ReadingTest(policy, pairs).scores(params)
     assert flips.keys() == set(FACTS)

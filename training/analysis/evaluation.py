@@ -13,7 +13,7 @@ from training.environments.catalogue import get_domain
 from training.memory import report_out_of_memory
 from training.phases.validate import generate_answers, judge_answers, validation_set
 from training.policy.model_folders import resolve_model
-from training.policy.policy import Policy, load_policy
+from training.policy.policy import Policy, load_run_policy
 from training.run.answer_records import EpisodeRecord, compute_validation_rates
 from training.run.progress import console, new_table, print_table
 from training.run.rates import ISR, VALID, format_interval, format_isr
@@ -32,7 +32,7 @@ def open_frozen_policy(config: RunConfig, folder: Path) -> Iterator[tuple[Policy
     """
     advice = "use more devices in model.mesh or a smaller sampling.max_num_seqs"
     with report_out_of_memory(advice), tempfile.TemporaryDirectory() as temporary:
-        policy, params = load_policy(folder, config)
+        policy, params = load_run_policy(folder, config)
         engine_folder = Path(temporary) / "engine"
         sampler = start_sampler(policy, params, config.sampling, engine_folder, seed=config.seed)
         del params

@@ -43,11 +43,11 @@ def open_engineer(
 def _make_generator(name: str, choice: EngineerChoice) -> GenerateText:
     """Return a function that generates with the decoder of the trainee, without vLLM."""
     from training.policy import huggingface
-    from training.policy.policy import open_policy
+    from training.policy.policy import load_policy
     from training.sampling.jax_sampler import JaxSampler
 
     folder = huggingface.resolve_model(name)
-    policy, params = open_policy(folder, Model(pretrained=name), Prompt(), length_bucket=32)
+    policy, params = load_policy(folder, Model(pretrained=name), Prompt(), length_bucket=32)
     chat = choice.style == "full" and bool(policy.tokenizer.chat_template)
     policy = replace(policy, prompt=Prompt(chat=chat))
     sampling = Sampling(engine="jax", max_model_len=CONTEXT_TOKENS)

@@ -18,7 +18,7 @@ from training.phases.rehearsal import Rehearsal
 from training.phases.stage_results import StageResult, get_configuration, get_reference_stage
 from training.phases.weight_sync import check_rollout
 from training.policy.lora import replace_trainable
-from training.policy.policy import load_policy
+from training.policy.policy import load_run_policy
 from training.rollout.rollout import rollout_request
 from training.run.active_run import ActiveRun
 from training.run.checkpoints import RunProgress
@@ -180,7 +180,7 @@ def get_starting_state(
     if origin == len(results) - 1:
         return state
     if run.config.model.lora is None:
-        _, params = load_policy(run.directory.stage(origin).policy, run.config)
+        _, params = load_run_policy(run.directory.stage(origin).policy, run.config)
     else:
         adapters = load_stage_adapters(run.directory, state.params, origin)
         params = replace_trainable(state.params, adapters)

@@ -62,7 +62,7 @@ def open_tokenizer(folder: Path, prompt: Prompt) -> tuple[Any, tuple[int, ...]]:
 
 
 def require_loadable_policy(folder: Path, prompt: Prompt) -> None:
-    """Raise a `UserError` if the policy can't be opened from a model folder; see `open_policy`."""
+    """Raise a `UserError` if the policy can't be opened from a model folder; see `load_policy`."""
     open_tokenizer(folder, prompt)
     require_weights(folder)
 

@@ -138,7 +138,7 @@ def _logprobs(
     return token_logprobs(nnx.merge(graphdef, params), input_ids, positions, mask)
 
 
-def make_policy(
+def write_random_policy(
     folder: Path, settings: Model, texts: Sequence[str], *, max_len: int, seed: int
 ) -> None:
     """Write a policy with random weights and a tokenizer trained on `texts` to `folder`."""
@@ -148,19 +148,19 @@ def make_policy(
     shape = settings.scratch.model_dump() | {"vocab_size": len(tokenizer)}
     config = DecoderConfig(**shape, max_position_embeddings=max_len, tie_word_embeddings=False)
     model = Decoder(config, rngs=nnx.Rngs(seed))
-    with tempfile.TemporaryDirectory() as scratch:
-        tokenizer.save_pretrained(scratch)
-        huggingface.save(model, folder, tokenizer_from=Path(scratch))
+    with tempfile.TemporaryDirectory() as tokenizer_folder:
+        tokenizer.save_pretrained(tokenizer_folder)
+        huggingface.save(model, folder, tokenizer_from=Path(tokenizer_folder))
 
 
-def load_policy(
+def load_run_policy(
     folder: Path, config: RunConfig, *, param_dtype: str = "float32"
 ) -> tuple[Policy, Any]:
-    """Load the policy of a run; see `open_policy`."""
+    """Check that the model supports `sampling.max_model_len`, and load the policy of a run."""
     from training.policy.model_check import require_supported_length
 
     require_supported_length(huggingface.read_config(folder), config.sampling.max_model_len)
-    return open_policy(
+    return load_policy(
         folder,
         config.model,
         config.prompt,
@@ -170,7 +170,7 @@ def load_policy(
     )
 
 
-def open_policy(
+def load_policy(
     folder: Path,
     settings: Model,
     prompt: Prompt,

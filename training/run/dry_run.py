@@ -114,7 +114,7 @@ def print_preview(config: RunConfig, weights: Path | None = None) -> None:
     `weights` is a model folder that replaces `model.pretrained`.
 
     Raises:
-        UserError: A local policy folder can't be opened (see `open_policy`), or the policy does
+        UserError: A local policy folder can't be opened (see `load_policy`), or the policy does
             not fit `model.mesh`.
     """
     shape = get_model_shape(config, weights)

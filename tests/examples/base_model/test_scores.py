@@ -6,7 +6,7 @@ import pytest
 from examples.base_model.designs import draw_swaps
 from examples.base_model.recipe import Designs
 from examples.base_model.scores import ReadingTest
-from training.policy.policy import make_policy, open_policy
+from training.policy.policy import load_policy, write_random_policy
 from training.schema import Model, Prompt
 
 SETTINGS = Designs(sizes=(3, 4, 5), groups=(1, 3), count=100)
@@ -23,8 +23,8 @@ def opened(pairs, tiny, tmp_path_factory):
     folder = tmp_path_factory.mktemp("policy") / "initial"
     texts = [text for pair in pairs for side in (pair.plain, pair.swapped) for text in side] * 4
     model = Model(scratch=tiny.scratch)
-    make_policy(folder, model, texts, max_len=512, seed=0)
-    return open_policy(folder, model, Prompt(max_tokens=48, max_steps=32), length_bucket=16)
+    write_random_policy(folder, model, texts, max_len=512, seed=0)
+    return load_policy(folder, model, Prompt(max_tokens=48, max_steps=32), length_bucket=16)
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from examples.base_model.__main__ import main
 from examples.base_model.recipe import Optimization, Recipe
 from tests.examples.base_model.conftest import TINY
 from training.errors import UserError
-from training.policy.policy import open_policy
+from training.policy.policy import load_policy
 from training.schema import Model, Prompt
 
 
@@ -49,7 +49,7 @@ def test_train_resumes_identically(tiny: Recipe, tmp_path: Path, monkeypatch: py
     assert [folder["step"] for folder in evaluations] == [40, 40]  # before and after rounding
     assert len(evaluations[-1]["valid"]) == 8
     prompt = Prompt(max_tokens=48, max_steps=32)
-    policy, _ = open_policy(
+    policy, _ = load_policy(
         whole / "model", Model(pretrained=str(whole / "model")), prompt, length_bucket=16
     )
     text = "stage next\nn3 valid8 hole swap + learn4 data5 + hole4 = wait3 =\nedits\n"

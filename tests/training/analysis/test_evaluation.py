@@ -10,7 +10,7 @@ from jaxlake.command_line.entry import main
 from tests.paths import TINY
 from tests.training.fake_run import StandInSampler
 from training.analysis.evaluation import open_frozen_policy
-from training.policy.policy import make_policy
+from training.policy.policy import write_random_policy
 from training.sampling import engines
 from training.schema import load
 
@@ -19,7 +19,7 @@ from training.schema import load
 def test_evaluate_prints_and_writes_rates(tmp_path, monkeypatch, capsys):
     folder, output = tmp_path / "policy", tmp_path / "rates.json"
     texts = ["Agent 0: UP DOWN LEFT RIGHT WAIT (0, 1) to (2, 3)"] * 4
-    make_policy(folder, load(TINY).model, texts, max_len=512, seed=0)
+    write_random_policy(folder, load(TINY).model, texts, max_len=512, seed=0)
     monkeypatch.setattr(engines, "VllmSampler", StandInSampler)
     assert main(["evaluate", str(TINY), "--model", str(folder), "--output", str(output)]) == 0
     rates = json.loads(output.read_text())
@@ -38,7 +38,7 @@ def test_evaluate_prints_and_writes_rates(tmp_path, monkeypatch, capsys):
 def test_evaluate_takes_several_samples_per_instance(tmp_path, monkeypatch, capsys):
     folder, output = tmp_path / "policy", tmp_path / "rates.json"
     texts = ["Agent 0: UP DOWN LEFT RIGHT WAIT (0, 1) to (2, 3)"] * 4
-    make_policy(folder, load(TINY).model, texts, max_len=512, seed=0)
+    write_random_policy(folder, load(TINY).model, texts, max_len=512, seed=0)
     monkeypatch.setattr(engines, "VllmSampler", StandInSampler)
     command = ["evaluate", str(TINY), "--model", str(folder), "--output", str(output)]
     assert main([*command, "--samples", "4", "--set", "validation.temperature=1"]) == 0
@@ -58,7 +58,7 @@ def test_evaluate_keeps_weights_only_in_the_engine(tmp_path):
     settings = ["sampling.engine=jax", "sampling.dtype=bfloat16"]
     config = load(TINY, [*settings, "model.scratch.hidden_size=72"])  # no other test's weights
     folder = tmp_path / "policy"
-    make_policy(folder, config.model, ["Agent 0: UP (0, 1)"] * 4, max_len=512, seed=0)
+    write_random_policy(folder, config.model, ["Agent 0: UP (0, 1)"] * 4, max_len=512, seed=0)
     with open_frozen_policy(config, folder):
         gc.collect()
         dtypes = [str(array.dtype) for array in jax.live_arrays() if 72 in array.shape]

@@ -8,7 +8,7 @@ import pytest
 from training.analysis.evaluation import evaluate
 from training.analysis.study.config import load_study
 from training.errors import UserError
-from training.policy.policy import make_policy
+from training.policy.policy import write_random_policy
 from training.schema import dump, load
 
 PARITY = Path(__file__).with_name("parity.yaml")
@@ -83,7 +83,7 @@ def test_lake_commands_reject_other_environments(tmp_path: Path):
 def test_policy_is_evaluated_on_other_environment(tmp_path: Path, capsys):
     config = load(PARITY)
     texts = [f"{prompt}odd even" for prompt in ("0 1 0 1 1 0 1 0 1\n", "1 0\n")]
-    make_policy(tmp_path / "policy", config.model, texts, max_len=256, seed=0)
+    write_random_policy(tmp_path / "policy", config.model, texts, max_len=256, seed=0)
     output = tmp_path / "rates.json"
     evaluate(config, tmp_path / "policy", output)
     rates = json.loads(output.read_text())

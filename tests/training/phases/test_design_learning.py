@@ -21,7 +21,7 @@ from training.learner.optimizer import initial_state
 from training.phases import design_learning as phase
 from training.phases.design_learning import compute_learning_cost, learn_to_design, score_design
 from training.phases.rehearsal import make_design_examples
-from training.policy.policy import load_policy, make_policy
+from training.policy.policy import load_run_policy, write_random_policy
 from training.run.active_run import ActiveRun
 from training.run.checkpoints import Checkpoints, RunProgress
 from training.run.directory import RunDirectory
@@ -125,8 +125,8 @@ def started(
     config, folder = tiny(**getattr(request, "param", {})), tmp_path / "initial"
     designs = [text for example in make_design_examples(config, 200) for text in example]
     texts = [*designs, CONTEXT, *(whole_text(config, holes) for holes in (0.0, 0.1))]
-    make_policy(folder, config.model, texts, max_len=512, seed=0)
-    policy, params = load_policy(folder, config)
+    write_random_policy(folder, config.model, texts, max_len=512, seed=0)
+    policy, params = load_run_policy(folder, config)
     run: Any = ActiveRun(config, RunDirectory(tmp_path / "run"), None, policy, None)
     run.directory.path.mkdir()
     atlas = atlas_of(config, lambda group, holes: 2 if holes else 0)

@@ -20,7 +20,7 @@ from training.learner.grpo_step import grpo_optimizer
 from training.learner.optimizer import LearnerState, initial_state
 from training.phases.grpo_update import make_rollout_batch, resample, take_update
 from training.policy.lora import get_trainable
-from training.policy.policy import Policy, load_policy
+from training.policy.policy import Policy, load_run_policy
 from training.rollout.instances import InstanceSet
 from training.rollout.rollout import roll_out, rollout_request
 from training.run.active_run import ActiveRun
@@ -67,7 +67,7 @@ def open_run(
 ) -> tuple[Any, LearnerState]:
     """Open a policy under more settings: a run whose boards are these, and a fresh learner."""
     config = load(TINY, ["prompt.max_tokens=40", *options])
-    policy, params = load_policy(folder, config)
+    policy, params = load_run_policy(folder, config)
     run = ActiveRun(config, RunDirectory(run_dir), None, policy, boards)  # type: ignore[arg-type]
     return run, initial_state(params, grpo_optimizer(config.grpo, config.grpo_steps))
 
@@ -341,7 +341,7 @@ def test_kl_holds_the_weights(
         adapters = [f"model.lora={lora}"] if lora else []
         run, state = opened(f"grpo.kl_coefficient={coefficient}", *adapters)
         policy, sampler = run.policy, ToldSampler(run.policy, boards)
-        _, reference = load_policy(folder, run.config)
+        _, reference = load_run_policy(folder, run.config)
         # Of adapters the run keeps these alone; what they began with is the base model.
         run = replace(run, reference=get_trainable(reference))
         divergences = []

@@ -9,7 +9,7 @@ from examples.base_model.designs import draw_examples
 from examples.base_model.recipe import Designs
 from tests.paths import TINY
 from training.phases import reading
-from training.policy.policy import make_policy, open_policy
+from training.policy.policy import load_policy, write_random_policy
 from training.sampling.vllm_sampler import VllmSampler
 from training.schema import Model, Prompt, Sampling, load
 
@@ -20,14 +20,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("model") / "random"
     examples = draw_examples(np.random.default_rng(0), Designs(count=200))
     texts = [text for example in examples for text in example]
-    make_policy(path, load(TINY).model, texts, max_len=512, seed=0)
+    write_random_policy(path, load(TINY).model, texts, max_len=512, seed=0)
     return path
 
 
 @pytest.mark.vllm
 @pytest.mark.slow
 def test_engine_scores_match_the_trainer(folder: Path, tmp_path: Path):
-    policy, params = open_policy(folder, Model(), Prompt(), length_bucket=64)
+    policy, params = load_policy(folder, Model(), Prompt(), length_bucket=64)
     policy.export(params, tmp_path / "engine", untied=True)
     sampler = VllmSampler(tmp_path / "engine", Sampling(max_model_len=512))
     contexts = ["stage next\nn3 valid8 goal\nedits\n", "stage first\nn4 valid3\nedits\n"]

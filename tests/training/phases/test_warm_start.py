@@ -12,7 +12,7 @@ from tests.paths import TINY
 from training.environments.catalogue import get_environment
 from training.errors import UserError
 from training.phases.warm_start import texts_for_tokenizer, warm_start
-from training.policy.policy import load_policy, make_policy
+from training.policy.policy import load_run_policy, write_random_policy
 from training.run.active_run import ActiveRun
 from training.run.checkpoints import Checkpoints
 from training.run.directory import RunDirectory
@@ -26,8 +26,8 @@ SMALL = ["warm_start.instances=16", "warm_start.engineer_batch_size=0"]
 def test_warm_start_does_not_save_nonfinite_steps(tmp_path: Path) -> None:
     config = load(TINY, [*BROKEN, *SMALL])
     texts = texts_for_tokenizer(config)
-    make_policy(tmp_path / "initial", config.model, texts, max_len=512, seed=0)
-    policy, params = load_policy(tmp_path / "initial", config)
+    write_random_policy(tmp_path / "initial", config.model, texts, max_len=512, seed=0)
+    policy, params = load_run_policy(tmp_path / "initial", config)
     with closing(Checkpoints(tmp_path / "checkpoints")) as checkpoints:
         run = ActiveRun(config, RunDirectory(tmp_path), checkpoints, policy, None)  # type: ignore[arg-type]
         with pytest.raises(

@@ -14,7 +14,7 @@ import pytest
 from tests.paths import ROOT
 from training.errors import UserError
 from training.policy.huggingface import PACKAGED_MODELS
-from training.policy.policy import open_policy
+from training.policy.policy import load_policy
 from training.schema import Model, Prompt
 
 
@@ -25,13 +25,13 @@ def test_tokenizer_without_an_end_token_is_rejected(tmp_path: Path) -> None:
     del settings["eos_token"]
     file.write_text(json.dumps(settings))
     with pytest.raises(UserError, match=r"model: its tokenizer has no eos_token, .*_config\.json"):
-        open_policy(folder, Model(), Prompt(), length_bucket=16)
+        load_policy(folder, Model(), Prompt(), length_bucket=16)
 
 
 def test_plain_prompt_starts_with_tokenizer_prefix(tmp_path: Path) -> None:
     """Llama's tokenizers put a token before every text; chat templates write it themselves."""
     folder = shutil.copytree(PACKAGED_MODELS["jaxlake-base"], tmp_path / "model")
-    plain, _ = open_policy(folder, Model(), Prompt(), length_bucket=16)
+    plain, _ = load_policy(folder, Model(), Prompt(), length_bucket=16)
     file = folder / "tokenizer.json"
     tree = json.loads(file.read_text())
     begin = {"SpecialToken": {"id": "<|endoftext|>", "type_id": 0}}
@@ -45,7 +45,7 @@ def test_plain_prompt_starts_with_tokenizer_prefix(tmp_path: Path) -> None:
         "special_tokens": {"<|endoftext|>": special_token},
     }
     file.write_text(json.dumps(tree))
-    begun, _ = open_policy(folder, Model(), Prompt(), length_bucket=16)
+    begun, _ = load_policy(folder, Model(), Prompt(), length_bucket=16)
     board = "S F G\n"
     assert begun.encode_prompt(board) == [number, *plain.encode_prompt(board)]
     assert begun.encode_answer(board) == plain.encode_answer(board)
@@ -60,13 +60,13 @@ from pathlib import Path
 
 import numpy as np
 
-from training.policy.policy import open_policy
+from training.policy.policy import load_policy
 from training.schema import Model, Prompt
 from training.schema.model_sections import Mesh
 
 sequences = [[5, 6, 7], [8, 9], [10, 11, 12, 13]]
 for mesh in (Mesh(fsdp=1), Mesh(fsdp=2)):
-    policy, params = open_policy(Path(sys.argv[1]), Model(mesh=mesh), Prompt(), length_bucket=16)
+    policy, params = load_policy(Path(sys.argv[1]), Model(mesh=mesh), Prompt(), length_bucket=16)
     np.savez(f"{sys.argv[2]}/{mesh.fsdp}.npz", *policy.logprobs(params, sequences))
 """
 
@@ -103,4 +103,4 @@ def test_file_of_another_format_is_named(name: str, what: str, tmp_path: Path) -
     for content in ("[1]", "null", DEEP):
         (folder / name).write_text(content)
         with pytest.raises(UserError, match=what):
-            open_policy(folder, Model(), Prompt(), length_bucket=16)
+            load_policy(folder, Model(), Prompt(), length_bucket=16)

@@ -10,7 +10,7 @@ from jaxlake.language.prompts import target
 from tests.paths import TINY
 from tests.training.small_lakes import small_lakes, untrained_policy
 from training.phases.grpo_update import make_rollout_batch
-from training.policy.policy import load_policy
+from training.policy.policy import load_run_policy
 from training.rollout.instances import InstanceSet
 from training.rollout.rollout import Rollout, roll_out, rollout_metrics, rollout_request
 from training.run.active_run import ActiveRun
@@ -43,7 +43,7 @@ def folder(boards: InstanceSet, tmp_path_factory: pytest.TempPathFactory) -> Pat
 def opened(folder: Path, boards: InstanceSet, *overrides: str) -> tuple[ActiveRun, Any]:
     settings = ["grpo.prompts_per_update=4", "prompt.max_tokens=100"]
     config = load(TINY, [*settings, *overrides])
-    policy, params = load_policy(folder, config)
+    policy, params = load_run_policy(folder, config)
     nowhere: Any = RunDirectory(folder), None
     return ActiveRun(config, *nowhere, policy, boards), params
 

