@@ -11,7 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from training.analysis.report import build_report
-from training.audit import record_digests, require_sealed_weights, require_started_weights, seal
+from training.audit import (
+    check_inherited_weights,
+    check_weight_digests,
+    record_digests,
+    write_stage_digests,
+)
 from training.environments.catalogue import get_domain
 from training.environments.protocol import Instances
 from training.errors import UserError
@@ -153,7 +158,7 @@ def _take_stages(
     """
     config, directory = run.config, run.directory
     for number in directory.stage_numbers():
-        require_sealed_weights(directory, number, contents=False)
+        check_weight_digests(directory, number, contents=False)
     results = read_stage_results(directory, config)
     if len(results) < first + learned and (first, done) != (1, 0):
         path = directory.stage(len(results)).episodes.path
@@ -175,7 +180,7 @@ def _take_stages(
         else:
             export_stage(run, trained.state.params, stage)
             if (origin := get_reference_stage(results, len(results))) < stage:
-                require_sealed_weights(directory, origin)
+                check_weight_digests(directory, origin)
             state = get_starting_state(run, trained.state, results)
             if state is not trained.state:
                 sampler.sync(run.policy.tensors(state.params))
@@ -212,7 +217,7 @@ def _close_stage(run: ActiveRun, stage: int, boards: Instances | None = None) ->
     if not is_single_process():
         require_same(f"the end of stage {stage}", record_digests(run.directory.stage(stage)))
     if is_first():
-        seal(run.config, run.directory, run.validation, stage, boards)
+        write_stage_digests(run.config, run.directory, run.validation, stage, boards)
 
 
 def _load_policy(config: RunConfig, directory: RunDirectory) -> tuple[Policy, Any]:
@@ -222,7 +227,7 @@ def _load_policy(config: RunConfig, directory: RunDirectory) -> tuple[Policy, An
     else:
         folder = directory.initial_policy
         broadcast_from_first(
-            "the weights of another run", lambda: require_started_weights(config, directory)
+            "the weights of another run", lambda: check_inherited_weights(config, directory)
         )
         exists = directory.digests.has_folder(folder) or config.started_from is not None
         if not broadcast_from_first(
@@ -240,12 +245,12 @@ def _load_policy(config: RunConfig, directory: RunDirectory) -> tuple[Policy, An
 def _reference(config: RunConfig, directory: RunDirectory, params: Any) -> Any:
     """Return the initial weights in `model.dtype` if the loss has a KL divergence, else None."""
     if config.model.lora is not None:
-        require_sealed_weights(directory, 0)
+        check_weight_digests(directory, 0)
         adapters = load_stage_adapters(directory, params, 0)
         return adapters if config.grpo.kl_coefficient else None
     if not config.grpo.kl_coefficient:
         return None
-    require_sealed_weights(directory, 0)
+    check_weight_digests(directory, 0)
     return load_run_policy(directory.stage(0).policy, config, param_dtype=config.model.dtype)[1]
 
 

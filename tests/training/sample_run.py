@@ -21,7 +21,7 @@ from engineer.context.token_limit import CountTokens, estimate_tokens
 from engineer.quoting import escape_surrogates
 from jaxlake import Action
 from jaxlake.language.prompts import target
-from training.audit import seal
+from training.audit import write_stage_digests
 from training.phases import design
 from training.phases.picking import get_stage_instances
 from training.phases.stage_results import get_configuration, read_stage_results
@@ -153,7 +153,7 @@ def write_sample_run(
             tokenizer.save_pretrained(files.policy)
             weights = {"weight": np.full((2, 3), stage, np.float32)}
             save_file(weights, files.policy / "model.safetensors")
-            seal(config, directory, boards, stage, trained_on)
+            write_stage_digests(config, directory, boards, stage, trained_on)
     directory.summary.write(make_summary(config, read_stage_results(directory, config)))
     return path
 

@@ -2,16 +2,16 @@
 
 from training.audit.auditor import audit_run
 from training.audit.digests import (
+    check_inherited_weights,
+    check_weight_digests,
     record_digests,
-    require_sealed_weights,
-    require_started_weights,
-    seal,
+    write_stage_digests,
 )
 
 __all__ = [
     "audit_run",
+    "check_inherited_weights",
+    "check_weight_digests",
     "record_digests",
-    "require_sealed_weights",
-    "require_started_weights",
-    "seal",
+    "write_stage_digests",
 ]

@@ -8,10 +8,10 @@ from typing import Any
 
 from engineer import review_answer
 from training.audit.digests import (
-    file_digest,
+    check_inherited_weights,
+    digest_stage_file,
     instances_digest,
     record_digests,
-    require_started_weights,
     weight_digests,
 )
 from training.errors import UserError
@@ -79,43 +79,43 @@ class _Audit:
         """Compare the digests of a stage, and recompute its derived files if `deep`."""
         files = self.directory.stage(stage)
         try:
-            sealed = files.digests.read()
-            problems = list(self._digest_problems(stage, sealed))
+            recorded = files.digests.read()
+            problems = list(self._digest_problems(stage, recorded))
             if deep and not problems:
-                problems += self._answer_problems(stage, sealed)
+                problems += self._answer_problems(stage, recorded)
                 if stage > 0:
-                    problems += self._board_problems(stage, sealed)
+                    problems += self._board_problems(stage, recorded)
                     problems += self._design_problems(stage)
-            return StageAudit(stage, len(sealed.files), tuple(problems))
+            return StageAudit(stage, len(recorded.files), tuple(problems))
         except UserError as error:
             problem = str(error).replace(f"{self.directory.path}/", "")
             return StageAudit(stage, 0, (problem,))
 
-    def _digest_problems(self, stage: int, sealed: StageDigests) -> Iterator[str]:
+    def _digest_problems(self, stage: int, recorded: StageDigests) -> Iterator[str]:
         files = self.directory.stage(stage)
         actual = record_digests(files) | weight_digests(files)
-        for name in sorted({*sealed.files, *actual}):
-            if name not in sealed.files:
+        for name in sorted({*recorded.files, *actual}):
+            if name not in recorded.files:
                 yield f"{name}: has no digest"
             elif name not in actual:
                 yield f"{name}: is missing"
-            elif actual[name] != sealed.files[name]:
+            elif actual[name] != recorded.files[name]:
                 yield f"{name}: was changed"
-        if sealed.stage != stage:
-            yield f"digests.json: is of stage {sealed.stage}"
-        if sealed.config != file_digest(self.directory.config_file):
+        if recorded.stage != stage:
+            yield f"digests.json: is of stage {recorded.stage}"
+        if recorded.config != digest_stage_file(self.directory.config_file):
             yield "config.yaml: was changed, or the stage is another run's"
         if stage == 0:
             try:
-                require_started_weights(self.config, self.directory)
+                check_inherited_weights(self.config, self.directory)
             except UserError as error:
                 yield str(error).replace(f"{self.directory.path}/", "")
-        if sealed.metrics != metrics_digest(self.directory.metrics.read(), stage):
+        if recorded.metrics != metrics_digest(self.directory.metrics.read(), stage):
             yield "metrics.jsonl: the stage's lines were changed"
 
-    def _answer_problems(self, stage: int, sealed: StageDigests) -> Iterator[str]:
+    def _answer_problems(self, stage: int, recorded: StageDigests) -> Iterator[str]:
         """Draw the validation set again, and score the answers to it."""
-        if instances_digest(self.config, self.validation) != sealed.validation_set:
+        if instances_digest(self.config, self.validation) != recorded.validation_set:
             yield "validation set: another one is drawn"
             return
         episodes = self.results[stage].episodes
@@ -131,7 +131,7 @@ class _Audit:
                 yield f"episodes.jsonl:{row + 1}: the answer is scored otherwise"
                 return
 
-    def _board_problems(self, stage: int, sealed: StageDigests) -> Iterator[str]:
+    def _board_problems(self, stage: int, recorded: StageDigests) -> Iterator[str]:
         """Draw the training instances of a stage again."""
         config, files = self.config, self.directory.stage(stage)
         configuration = get_configuration(config, self.results, stage)
@@ -142,7 +142,7 @@ class _Audit:
         )
         if len(self.boards) == stage - 1:
             self.boards.append(recomputed.instances)
-        if instances_digest(config, recomputed.instances) != sealed.instances:
+        if instances_digest(config, recomputed.instances) != recorded.instances:
             yield "training instances: others are drawn"
         if recomputed.statistics != files.environment.read():
             yield "environment.json: differs from the instances that are drawn again"

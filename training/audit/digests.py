@@ -1,6 +1,6 @@
 """Digests of the files of a stage: SHA-256 of bytes, or of JSON with sorted keys.
 
-Equal runs have equal digests, which don't depend on times and paths.
+Equal runs have equal digests, which don't depend on times or paths.
 """
 
 import json
@@ -16,7 +16,7 @@ from training.run.records import StageDigests
 from training.schema import RunConfig
 
 
-def seal(
+def write_stage_digests(
     config: RunConfig,
     directory: RunDirectory,  # contains the stage's files, including its exported policy
     validation: Instances,
@@ -32,7 +32,7 @@ def seal(
     files.digests.write(
         StageDigests(
             stage=stage,
-            config=file_digest(directory.config_file),
+            config=digest_stage_file(directory.config_file),
             instances=None if boards is None else instances_digest(config, boards),
             validation_set=instances_digest(config, validation),
             metrics=digests.metrics_digest(directory.metrics.read(), stage),
@@ -44,7 +44,7 @@ def seal(
 def record_digests(files: StageDirectory) -> dict[str, str]:
     """Return the digests of a stage's records by name."""
     return {
-        file.path.name: file_digest(file.path)
+        file.path.name: digest_stage_file(file.path)
         for file in files.records()
         if file.exists() and file != files.digests
     }
@@ -52,7 +52,7 @@ def record_digests(files: StageDirectory) -> dict[str, str]:
 
 def weight_digests(files: StageDirectory) -> dict[str, str]:
     """Return the digests of a stage's weight files, by names such as `policy/config.json`."""
-    return {name: file_digest(path) for name, path in _list_weight_files(files).items()}
+    return {name: digest_stage_file(path) for name, path in _list_weight_files(files).items()}
 
 
 def _list_weight_files(files: StageDirectory) -> dict[str, Path]:
@@ -60,7 +60,7 @@ def _list_weight_files(files: StageDirectory) -> dict[str, Path]:
     return {f"{path.parent.name}/{path.name}": path for path in sorted(paths)}
 
 
-def require_sealed_weights(directory: RunDirectory, stage: int, *, contents: bool = True) -> None:
+def check_weight_digests(directory: RunDirectory, stage: int, *, contents: bool = True) -> None:
     """Raise a `UserError` if the weights of a stage don't match its digests.
 
     Call this before computing with the weights of an earlier stage. Stages without digests pass.
@@ -69,20 +69,20 @@ def require_sealed_weights(directory: RunDirectory, stage: int, *, contents: boo
     files = directory.stage(stage)
     if not files.digests.exists():
         return
-    sealed = files.digests.read().files
+    recorded = files.digests.read().files
     if contents:
         actual = weight_digests(files)
     else:
-        actual = {name: sealed.get(name, "") for name in _list_weight_files(files)}
-    for name in sorted({name for name in sealed if "/" in name} | set(actual)):
-        if sealed.get(name) != actual.get(name):
+        actual = {name: recorded.get(name, "") for name in _list_weight_files(files)}
+    for name in sorted({name for name in recorded if "/" in name} | set(actual)):
+        if recorded.get(name) != actual.get(name):
             raise UserError(
                 f"{files.path / name}: differs from its digest in {files.digests.path.name} of "
                 f"stage {stage}; restore the file"
             )
 
 
-def require_started_weights(config: RunConfig, directory: RunDirectory) -> None:
+def check_inherited_weights(config: RunConfig, directory: RunDirectory) -> None:
     """Raise a `UserError` if the weights that a run took from another run have changed."""
     start, folder = config.started_from, directory.initial_policy
     if start is not None and (
@@ -96,7 +96,7 @@ def instances_digest(config: RunConfig, instances: Instances) -> str:
     return digests.lines_digest(get_environment(config).digest_lines(instances))
 
 
-def file_digest(path: Path) -> str:
+def digest_stage_file(path: Path) -> str:
     """Return the digest of a file's bytes; for `answers.jsonl`, of its lines without seconds."""
     try:
         if path.name != "answers.jsonl":

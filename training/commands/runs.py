@@ -46,7 +46,7 @@ def policy_folder(run_dir: Path, stage: int | None) -> Path:
     if stage not in stages:
         allowed = ", ".join(map(str, stages))
         raise UserError(f"--stage must be a stage of {run_dir} ({allowed}), got {stage}")
-    from training.audit import require_sealed_weights
+    from training.audit import check_weight_digests
 
-    require_sealed_weights(directory, stage)
+    check_weight_digests(directory, stage)
     return directory.stage(stage).policy

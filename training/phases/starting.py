@@ -6,7 +6,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from engineer import Configuration
-from training.audit import require_sealed_weights
+from training.audit import check_weight_digests
 from training.environments.catalogue import get_domain
 from training.errors import UserError, format_validation_errors
 from training.phases.stage_results import (
@@ -111,7 +111,7 @@ def _read_start(path: Path) -> tuple[StartedFrom, Configuration]:
     config, results = directory.config(), _read_complete_stages(directory)
     stage = results[-1].stage
     origin = directory.weights_after(stage)
-    require_sealed_weights(directory, origin)
+    check_weight_digests(directory, origin)
     weights = folder_digest(directory.stage(origin).policy)
     start = StartedFrom(run=str(path), stage=stage, weights=weights)
     return start, get_configuration(config, results, stage + 1)

@@ -12,7 +12,7 @@ import pytest
 from engineer import BLOCKS
 from jaxlake.command_line.entry import main
 from tests.training.sample_run import write_run
-from training.audit import audit_run, require_sealed_weights, seal
+from training.audit import audit_run, check_weight_digests, write_stage_digests
 from training.errors import UserError
 from training.phases.picking import get_stage_instances
 from training.phases.stage_results import get_configuration, read_stage_results
@@ -80,17 +80,17 @@ def copy(source: str, target: str) -> Damage:
     return lambda run: shutil.copy(in_run(run, source), in_run(run, target))
 
 
-def seal_again(run: Path) -> None:
+def rewrite_digests(run: Path) -> None:
     """Write all digests again to match the current files."""
     directory = RunDirectory(run)
     config = directory.config()
     validation = validation_set(config)
     for stage in range(config.stages.count + 1):
-        sealed = directory.stage(stage).digests.read()
+        recorded = directory.stage(stage).digests.read()
         directory.stage(stage).digests.remove()
-        seal(config, directory, validation, stage)
+        write_stage_digests(config, directory, validation, stage)
         digests = directory.stage(stage).digests
-        digests.write(digests.read().model_copy(update={"instances": sealed.instances}))
+        digests.write(digests.read().model_copy(update={"instances": recorded.instances}))
 
 
 def test_audit_of_unchanged_run_finds_nothing(finished: Path):
@@ -147,7 +147,7 @@ def test_audit_names_changed_files(run: Path, damage: Damage, problem: str):
 )
 def test_audit_names_contradictions_under_new_digests(run: Path, damage: Damage, problem: str):
     damage(run)
-    seal_again(run)
+    rewrite_digests(run)
     assert any(message.startswith(problem) for message in problems(run))
 
 
@@ -158,21 +158,21 @@ def test_seals_differ_only_in_seconds(run: Path, finished: Path):
     configuration = get_configuration(config, read_stage_results(directory, config), 3)
     boards = get_stage_instances(config, directory, 3, configuration, validation).instances
     put("3/answers.jsonl", 0, "seconds", value=99.0)(run)
-    seal(config, directory, validation, 3, boards)
+    write_stage_digests(config, directory, validation, 3, boards)
     assert in_run(run, "3/digests.json").read_bytes() == expected
     directory.stage(3).digests.remove()
-    seal(config, directory, validation, 3, boards)
+    write_stage_digests(config, directory, validation, 3, boards)
     assert in_run(run, "3/digests.json").read_bytes() == expected
 
 
 def test_audit_rejects_changed_weights(run: Path):
     directory = RunDirectory(run)
-    require_sealed_weights(directory, 1)
+    check_weight_digests(directory, 1)
     flip("1/policy/model.safetensors")(run)
-    require_sealed_weights(directory, 0)
+    check_weight_digests(directory, 0)
     with pytest.raises(UserError, match=r"1/policy/model.safetensors: differs from its digest"):
-        require_sealed_weights(directory, 1)
-    require_sealed_weights(directory, 99)  # which has no digests yet
+        check_weight_digests(directory, 1)
+    check_weight_digests(directory, 99)  # which has no digests yet
 
 
 @pytest.mark.parametrize("designed", [False, True])
