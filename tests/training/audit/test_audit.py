@@ -151,7 +151,7 @@ def test_audit_names_contradictions_under_new_digests(run: Path, damage: Damage,
     assert any(message.startswith(problem) for message in problems(run))
 
 
-def test_seals_differ_only_in_seconds(run: Path, finished: Path):
+def test_stage_digests_ignore_seconds(run: Path, finished: Path):
     directory, expected = RunDirectory(run), in_run(finished, "3/digests.json").read_bytes()
     config = directory.config()
     validation = validation_set(config)
