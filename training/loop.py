@@ -39,7 +39,7 @@ from training.policy import huggingface
 from training.policy.architectures import DecoderConfig
 from training.policy.policy import Policy, load_run_policy, write_random_policy
 from training.processes import (
-    broadcast_from_first,
+    call_in_first,
     is_first,
     is_single_process,
     require_same,
@@ -80,7 +80,7 @@ def run(config: RunConfig, path: Path, *, stop_after: int | None = None) -> None
             huggingface.resolve_model(config.model.pretrained)
         elif config.started_from is None:
             require_memory("model.scratch", DecoderConfig(**config.model.scratch.model_dump()))
-    broadcast_from_first("the start from another run", lambda: create_started_run(config, path))
+    call_in_first("the start from another run", lambda: create_started_run(config, path))
     with open_run(config, path) as (directory, existed), report_out_of_memory(_LESS_MEMORY):
         _run(config, directory, stop_after, existed=existed)
 
@@ -226,13 +226,11 @@ def _load_policy(config: RunConfig, directory: RunDirectory) -> tuple[Policy, An
         folder = huggingface.resolve_model(config.model.pretrained)
     else:
         folder = directory.initial_policy
-        broadcast_from_first(
+        call_in_first(
             "the weights of another run", lambda: check_inherited_weights(config, directory)
         )
         exists = directory.digests.has_folder(folder) or config.started_from is not None
-        if not broadcast_from_first(
-            "the search for the first policy", lambda: exists and folder.exists()
-        ):
+        if not call_in_first("the search for the first policy", lambda: exists and folder.exists()):
             texts = warm_start.texts_for_tokenizer(config)
             length = config.sampling.max_model_len
             if is_first():

@@ -130,7 +130,7 @@ def wait_for_all(exchange: str) -> None:
     gather_values(exchange)
 
 
-def broadcast_from_first(exchange: str, function: Callable[[], Any]) -> Any:
+def call_in_first(exchange: str, function: Callable[[], Any]) -> Any:
     """Call a function in process 0, and return its value in all processes.
 
     Args:

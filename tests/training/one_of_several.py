@@ -162,14 +162,12 @@ def exchange(output: Path) -> None:
     sampler = SharedSampler(PlaceSampler())  # type: ignore[arg-type]
     groups = ask(sampler)
     few = ask(sampler, prompts=PROMPTS[:1])  # the other process has nothing to do
-    message = processes.broadcast_from_first(
-        "a number", lambda: {"index": index, "array": np.arange(3)}
-    )
+    message = processes.call_in_first("a number", lambda: {"index": index, "array": np.arange(3)})
 
     def refuse() -> None:
         raise UserError(f"refused by {index}")
 
-    refusal = catch_message(UserError, processes.broadcast_from_first, "a refusal", refuse)
+    refusal = catch_message(UserError, processes.call_in_first, "a refusal", refuse)
     engineer = run_on_first_process(Outside())
     assert isinstance(engineer, NoteWriter)
     proposal, notes = engineer.propose(1), engineer.write("notes", 1)  # type: ignore[arg-type]

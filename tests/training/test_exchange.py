@@ -33,7 +33,7 @@ def two_processes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return sent
 
 
-def test_broadcast_from_first_is_bitwise_exact(two_processes):
+def test_call_in_first_is_bitwise_exact(two_processes):
     request = BoardRequest(3, 0.1, 0.5, 4, 2)
     draw = lambda: draw_boards(jax.random.key(0), [request], max_size=4, max_candidates=2000)  # noqa: E731
     first, second = draw(), draw()
@@ -44,7 +44,7 @@ def test_broadcast_from_first_is_bitwise_exact(two_processes):
     assert first[1] == second[1]
 
 
-def test_broadcast_from_first_unpickles_nothing(two_processes, tmp_path):
+def test_call_in_first_unpickles_nothing(two_processes, tmp_path):
     class Attack:
         def __reduce__(self) -> Any:
             return (open, (str(tmp_path / "executed"), "w"))
@@ -52,7 +52,7 @@ def test_broadcast_from_first_unpickles_nothing(two_processes, tmp_path):
     packed = zlib.compress(pickle.dumps((Attack(), None)))
     two_processes.append(base64.b85encode(packed).decode())
     with pytest.raises(ValueError, match=r"codec|invalid|Expecting"):
-        processes.broadcast_from_first("a value", lambda: None)
+        processes.call_in_first("a value", lambda: None)
     assert not (tmp_path / "executed").exists()
     with pytest.raises(TypeError):
         json.dumps(object(), default=processes._array_to_json)

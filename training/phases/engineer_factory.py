@@ -13,7 +13,7 @@ from jaxlake.user_code import is_code_name
 from training.environments.catalogue import get_domain
 from training.phases.stage_results import StageResult, get_reference_stage
 from training.policy.policy import Policy
-from training.processes import broadcast_from_first, is_single_process
+from training.processes import call_in_first, is_single_process
 from training.run.directory import RunDirectory
 from training.sampling.model_server import ModelServer
 from training.sampling.sampler import PromptTooLongError, Sampler, SamplingRequest
@@ -177,7 +177,7 @@ def _share_proposal(propose: Callable[[], Proposal]) -> Proposal:
         except EngineerError as error:
             return {"error": str(error), "spent": error.spent.model_dump()}
 
-    result = broadcast_from_first("the answer of an engineer", propose_as_json)
+    result = call_in_first("the answer of an engineer", propose_as_json)
     if "error" in result:
         raise EngineerError(result["error"], Costs(**result["spent"]))
     return Proposal(**result["proposal"])

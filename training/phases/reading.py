@@ -9,7 +9,7 @@ from engineer.scoring.reading import ReadingReport, make_reading_set, measure_re
 from training.environments.catalogue import get_domain
 from training.phases.stage_results import StageResult
 from training.policy.policy import Policy
-from training.processes import broadcast_from_first
+from training.processes import call_in_first
 from training.run.active_run import ActiveRun
 from training.run.progress import console, show_status
 from training.sampling.sampler import Sampler, SamplingRequest
@@ -54,7 +54,7 @@ class EngineModel:
             for prompt, logprobs in zip(prompts, scores, strict=True)
         ]
         # Engines of several processes may round differently, so all use the values of process 0.
-        return list(broadcast_from_first("the scores of a reading", lambda: costs))
+        return list(call_in_first("the scores of a reading", lambda: costs))
 
 
 def run_reading_phase(

@@ -16,7 +16,7 @@ from jaxlake.generator.board_digests import DigestSet
 from jaxlake.generator.quotas import BATCH_SIZE, CAPACITY, HORIZON, DrawOptions, fill_quotas
 from training.environments.protocol import Instances
 from training.errors import UserError
-from training.processes import broadcast_from_first, is_single_process
+from training.processes import call_in_first, is_single_process
 from training.run.records import RequestOutcome, six_digits
 
 
@@ -96,13 +96,13 @@ def draw_boards(
     draw = partial(_draw_boards, key, requests, max_size, max_candidates, excluded, substitute)
     if is_single_process():
         return draw()
-    values = broadcast_from_first("boards", lambda: _to_plain_values(*draw()))
+    values = call_in_first("boards", lambda: _to_plain_values(*draw()))
     boards = InstanceSet(Instance(**values["instances"]), Solution(**values["solutions"]))
     return boards, [RequestOutcome(**outcome) for outcome in values["outcomes"]]
 
 
 def _to_plain_values(boards: InstanceSet, outcomes: Sequence[RequestOutcome]) -> dict[str, Any]:
-    """Return boards and outcomes as plain values that `broadcast_from_first` can send."""
+    """Return boards and outcomes as plain values that `call_in_first` can send."""
     return {
         "instances": {name: np.asarray(leaf) for name, leaf in vars(boards.instances).items()},
         "solutions": {name: np.asarray(leaf) for name, leaf in vars(boards.solutions).items()},

@@ -15,7 +15,7 @@ import orbax.checkpoint as ocp
 from training.errors import UserError
 from training.learner.optimizer import LearnerState
 from training.policy.lora import get_trainable, replace_trainable
-from training.processes import broadcast_from_first
+from training.processes import call_in_first
 from training.run.digests import find_damage, write_digests
 from training.run.directory import require_literal_path
 from training.run.progress import console
@@ -62,7 +62,7 @@ class Checkpoints:
         require_literal_path(folder)
         self._folder = folder.absolute()
         self._saving: int | None = None
-        broadcast_from_first("the checkpoints on disk", self._remove_unusable)
+        call_in_first("the checkpoints on disk", self._remove_unusable)
         self._manager = ocp.CheckpointManager(
             self._folder,
             options=ocp.CheckpointManagerOptions(
@@ -103,11 +103,11 @@ class Checkpoints:
     def progress(self) -> RunProgress | None:
         """Return the progress of the newest checkpoint, or None without checkpoints."""
         self.wait()
-        step = self._manager.latest_step()
-        if step is None:
+        number = self._manager.latest_step()
+        if number is None:
             return None
         parts = ocp.args.Composite(progress=ocp.args.JsonRestore())
-        return RunProgress(**self._manager.restore(step, args=parts)["progress"])
+        return RunProgress(**self._manager.restore(number, args=parts)["progress"])
 
     def restore(self, template: LearnerState) -> LearnerState:
         """Return the newest saved state.
@@ -118,15 +118,15 @@ class Checkpoints:
             UserError: No checkpoint exists, or its arrays have other shapes.
         """
         self.wait()
-        step = self._manager.latest_step()
-        if step is None:
+        number = self._manager.latest_step()
+        if number is None:
             raise UserError(f"{self._folder}: has no checkpoint")
         shapes = jax.tree.map(ocp.utils.to_shape_dtype_struct, _trainable_state(template))
         parts = ocp.args.Composite(state=ocp.args.StandardRestore(shapes))
         try:
-            state: LearnerState = self._manager.restore(step, args=parts)["state"]
+            state: LearnerState = self._manager.restore(number, args=parts)["state"]
         except (ValueError, KeyError, FileNotFoundError) as error:
-            message = f"{self._folder}/{step}: can't be restored: {error}"
+            message = f"{self._folder}/{number}: can't be restored: {error}"
             raise UserError(message) from error
         return replace(state, params=replace_trainable(template.params, state.params))
 
@@ -172,21 +172,21 @@ def _trainable_state(state: LearnerState) -> LearnerState:
 def _remove_damaged(folder: Path) -> None:
     """Remove the checkpoints after the newest intact one, and print their damage."""
     names = (child.name for child in folder.glob("*"))
-    steps = sorted((int(name) for name in names if name.isdecimal()), reverse=True)
+    numbers = sorted((int(name) for name in names if name.isdecimal()), reverse=True)
     damage: dict[int, str] = {}
-    for step in steps:
-        problem = _find_checkpoint_damage(folder / str(step))
+    for number in numbers:
+        problem = _find_checkpoint_damage(folder / str(number))
         if problem is None:
             break
-        damage[step] = problem
-    if damage and len(damage) == len(steps):
+        damage[number] = problem
+    if damage and len(damage) == len(numbers):
         raise UserError(
             f"{folder}: no checkpoint is intact: {'; '.join(damage.values())}. Restore the files, "
             "or remove this folder to start again from the first step"
         )
     for damaged, problem in damage.items():
         console.print(
-            f"Checkpoint {damaged} is damaged: {problem}. Resuming from checkpoint {step}.",
+            f"Checkpoint {damaged} is damaged: {problem}. Resuming from checkpoint {number}.",
             style="yellow",
             soft_wrap=True,
         )

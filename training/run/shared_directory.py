@@ -13,7 +13,7 @@ from pathlib import Path
 from jaxlake.files import remove_temporary_files_below
 from training.errors import UserError
 from training.processes import (
-    broadcast_from_first,
+    call_in_first,
     is_first,
     is_single_process,
     require_same,
@@ -62,7 +62,7 @@ def open_run(config: RunConfig, path: Path) -> Iterator[tuple[RunDirectory, bool
                 )
             return existed
 
-        existed: bool = broadcast_from_first("the claim of the run's directory", claim)
+        existed: bool = call_in_first("the claim of the run's directory", claim)
         local_path = path if is_first() else _copy_small_files(path, stack)
         wait_for_all("the files of the run")  # process 0 may now change them
         yield RunDirectory(local_path, path), existed
