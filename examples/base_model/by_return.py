@@ -212,11 +212,11 @@ def _take_update(
     rng = np.random.default_rng([config.seed, update])
     rows = rng.choice(len(plans), rehearsal.contexts if rehearsal else 1, replace=False)
     length = max(len(prompt) + len(answer) for prompt, answer in plans)
-    rehearsed = pad_sequences(
+    examples = pad_sequences(
         *zip(*(plans[row] for row in rows), strict=True), bucket=length, pad_id=run.policy.pad_id
     )
     take_step = compiled_step(run.policy.graphdef, grpo, rehearsal, temperature, config.grpo_steps)
-    state, metrics = take_step(state, split_rows(batch, micro_batches), rehearsed, np.int32(update))
+    state, metrics = take_step(state, split_rows(batch, micro_batches), examples, np.int32(update))
     require_finite_metrics(jax.device_get(metrics))
     sampler.sync(run.policy.tensors(state.params))
     return state, {

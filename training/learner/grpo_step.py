@@ -56,35 +56,36 @@ def compiled_step(
     temperature: float,
     steps: int,
 ) -> Any:
-    """Return the compiled step, (state, batch, designs, schedule_step) -> (state, metrics).
+    """Return the step, (state, batch, rehearsal_examples, schedule_step) -> (state, metrics).
 
-    The step donates the state and keeps its placement. The leading axes of the batch are
-    (micro-batches, bundles per micro-batch). `designs` are examples to imitate, or None. The
-    learning rate depends on `schedule_step`, int32 (); None uses the optimizer's own count. `steps`
-    is the number of optimizer steps of the run.
+    The step is compiled; it donates the state and keeps its placement. The leading axes of the
+    batch are (micro-batches, bundles per micro-batch); `PackedGroups` explains bundles. The loss
+    of `rehearsal_examples` is added if they are not None. The learning rate depends on
+    `schedule_step`, int32 (); None uses the optimizer's own count. The run has `steps` steps.
     """
     loss = functools.partial(
         summed_loss, graphdef=graphdef, settings=settings, temperature=temperature
     )
     optimizer = grpo_optimizer(settings, steps)
 
-    def imitation(params: Any, designs: Sequences) -> tuple[jax.Array, Metrics]:
+    def rehearsal_loss(params: Any, examples: Sequences) -> tuple[jax.Array, Metrics]:
         assert rehearsal is not None
-        nats = answer_nll(params, designs, graphdef=graphdef).sum() / jnp.sum(designs.targets)
-        return rehearsal.weight * nats, {"rehearsal_loss": nats}
+        nll = answer_nll(params, examples, graphdef=graphdef).sum()
+        mean_nll = nll / jnp.sum(examples.targets)
+        return rehearsal.weight * mean_nll, {"rehearsal_loss": mean_nll}
 
     @functools.partial(jit_gradients, donate_argnums=0)
     def step(
         state: LearnerState,
         batch: GrpoBatch,
-        designs: Sequences | None = None,
+        rehearsal_examples: Sequences | None = None,
         schedule_step: jax.Array | None = None,
     ) -> tuple[LearnerState, Metrics]:
         if schedule_step is not None:
             state = set_schedule_step(state, schedule_step)
         micro_batch_count = batch.groups.targets.any(axis=(1, 2, 3)).sum()  # without empty ones
         tokens = jnp.maximum(batch.counts.sum(), 1).astype(jnp.float32)
-        auxiliary_loss = None if designs is None else functools.partial(imitation, designs=designs)
+        rehearse = functools.partial(rehearsal_loss, examples=rehearsal_examples)
         return gradient_step(
             state,
             batch,
@@ -93,7 +94,7 @@ def compiled_step(
             loss=loss,
             optimizer=optimizer,
             metrics_weight=tokens,
-            auxiliary_loss=auxiliary_loss,
+            rehearsal_loss=None if rehearsal_examples is None else rehearse,
             placement=get_placement(graphdef, state.params),
         )
 

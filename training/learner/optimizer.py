@@ -103,7 +103,7 @@ def gradient_step(
     loss: SummedLoss,
     optimizer: optax.GradientTransformation,
     metrics_weight: jax.Array | None = None,
-    auxiliary_loss: PlainLoss | None = None,
+    rehearsal_loss: PlainLoss | None = None,
     placement: Placement | None = None,
 ) -> tuple[LearnerState, Metrics]:
     """Take one optimizer step on the mean loss.
@@ -119,7 +119,7 @@ def gradient_step(
         loss: Returns the summed loss and metrics of a micro-batch.
         optimizer: The optimizer.
         metrics_weight: Divisor of the summed metrics; None uses `weight`.
-        auxiliary_loss: An additional loss of the weights, added to the mean loss.
+        rehearsal_loss: A loss of the weights on other examples, added to the mean loss.
         placement: Shardings of the gradient, the new state and the micro-batches. None leaves
             them to the compiler.
 
@@ -151,12 +151,12 @@ def gradient_step(
     value, metrics, gradient = jax.lax.fori_loop(0, count, add, (*sums, place_gradient(zeros)))
     value, gradient = _divide((value, gradient), weight)
     metrics = _divide(metrics, weight if metrics_weight is None else metrics_weight)
-    if auxiliary_loss is not None:
-        (auxiliary_value, auxiliary_metrics), auxiliary_gradient = jax.value_and_grad(
-            lambda leaves: auxiliary_loss(replace_trainable(state.params, leaves)), has_aux=True
+    if rehearsal_loss is not None:
+        (rehearsal_value, rehearsal_metrics), rehearsal_gradient = jax.value_and_grad(
+            lambda leaves: rehearsal_loss(replace_trainable(state.params, leaves)), has_aux=True
         )(trainable)
-        value, metrics = value + auxiliary_value, metrics | auxiliary_metrics
-        gradient = jax.tree.map(jnp.add, gradient, place_gradient(auxiliary_gradient))
+        value, metrics = value + rehearsal_value, metrics | rehearsal_metrics
+        gradient = jax.tree.map(jnp.add, gradient, place_gradient(rehearsal_gradient))
     updates, opt_state = optimizer.update(gradient, state.opt_state, trainable)
     params = replace_trainable(state.params, optax.apply_updates(trainable, updates))
     metrics = metrics | {"loss": value, "grad_norm": optax.tree.norm(gradient)}

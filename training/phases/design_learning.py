@@ -99,10 +99,10 @@ def learn_to_design(
             )
             metrics: Mapping[str, Any] = SKIPPED_STEP_METRICS
             if rehearsal or batch.groups.targets.any():
-                designs = rehearsal and rehearsal.batch(
+                examples = rehearsal and rehearsal.batch(
                     "design_learning", stage, run.config.updates_per_stage + number
                 )
-                state, metrics = learn(state, split_rows(batch, 1), designs, schedule_step)
+                state, metrics = learn(state, split_rows(batch, 1), examples, schedule_step)
             require_finite_metrics(jax.device_get(metrics))
             sampler.sync(run.policy.tensors(state.params))
             check_rollout(run.config.sampling, float(metrics["sampler_gap"]))

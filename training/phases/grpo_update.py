@@ -42,7 +42,7 @@ def take_update(
     *,
     step: int,
     seconds: dict[str, float],
-    rehearsed: Sequences | None = None,
+    rehearsal_examples: Sequences | None = None,
     spare: Any = None,
     work: UpdateWork | None = None,
 ) -> tuple[LearnerState, dict[str, Any]]:
@@ -56,7 +56,7 @@ def take_update(
         request: Prompts and sampling settings.
         step: Index in the run, from 0, of the update's first optimizer step.
         seconds: The duration of each part is added here.
-        rehearsed: Designs to imitate in each optimizer step.
+        rehearsal_examples: Designs to imitate in each optimizer step.
         spare: `Instances` for `grpo.resamples`. They don't enter the metrics of answers.
         work: The tokens and operations of the update are added here.
 
@@ -90,9 +90,9 @@ def take_update(
         )
         steps = []
         for i, minibatch in enumerate(_minibatches(batch, run)):
-            if minibatch.groups.targets.any() or rehearsed is not None:
+            if minibatch.groups.targets.any() or rehearsal_examples is not None:
                 schedule_step = get_schedule_step(settings, step + i)
-                state, step_metrics = learn(state, minibatch, rehearsed, schedule_step)
+                state, step_metrics = learn(state, minibatch, rehearsal_examples, schedule_step)
                 steps.append(jax.tree.map(six_digits, jax.device_get(step_metrics)))
         steps = steps or [SKIPPED_STEP_METRICS | ({"kl": 0.0} if settings.kl_coefficient else {})]
         means = {name: six_digits(np.mean([step[name] for step in steps])) for name in steps[0]}

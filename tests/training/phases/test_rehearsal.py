@@ -56,14 +56,14 @@ def test_rehearsed_designs_are_deterministic_rule_edits(run_and_state):
     assert {text.replace(" ", "") for text in texts} <= {one.replace(" ", "") for one in rule_texts}
 
 
-def test_auxiliary_loss_adds_its_gradient():
+def test_rehearsal_loss_adds_its_gradient():
     optimizer = optax.sgd(1.0)
     state = initial_state({"w": jnp.array([2.0, 3.0])}, optimizer)
 
     def loss(params, batch):
         return jnp.sum(params["w"] * batch), {}
 
-    def auxiliary_loss(params):
+    def rehearsal_loss(params):
         return 5.0 * params["w"][0], {"other": params["w"][1]}
 
     batches = jnp.array([[1.0, 0.0], [0.0, 4.0]])
@@ -74,7 +74,7 @@ def test_auxiliary_loss_adds_its_gradient():
         jnp.float32(2.0),
         loss=loss,
         optimizer=optimizer,
-        auxiliary_loss=auxiliary_loss,
+        rehearsal_loss=rehearsal_loss,
     )
     np.testing.assert_allclose(after.params["w"], [2.0 - 0.5 - 5.0, 3.0 - 2.0])
     assert float(metrics["loss"]) == (2.0 + 12.0) / 2 + 10.0
@@ -98,7 +98,7 @@ def test_update_with_rehearsal_also_learns_designs(run_and_state, boards, silent
     before = design_nats(run.policy, state.params, designs)
     losses = []
     for seed in range(2):
-        state, metrics = update(run, state, sampler, seed=seed, rehearsed=designs)
+        state, metrics = update(run, state, sampler, seed=seed, rehearsal_examples=designs)
         losses.append(metrics["rehearsal_loss"])
     assert int(state.steps) == 2
     assert losses[0] == pytest.approx(before, rel=1e-4)
