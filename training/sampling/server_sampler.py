@@ -37,7 +37,7 @@ class ServerSampler:
         """
         self._settings = settings
         shared = settings.server.folder
-        self._transfer = transfer_folder(folder) if shared is None else Path(shared)
+        self._transfer_folder = transfer_folder(folder) if shared is None else Path(shared)
         self._dtype = jnp.dtype(settings.dtype)
         self._version: str | None = None
         self._server = _open_server(folder, settings)
@@ -108,7 +108,7 @@ class ServerSampler:
         """Replace the weights; raise a `SyncError` if the server does not take them."""
         self._version = None  # invalid until all checksums are compared
         try:
-            version = send_through_folder(self._server, tensors, self._dtype, self._transfer)
+            version = send_through_folder(self._server, tensors, self._dtype, self._transfer_folder)
         except UserError as error:
             raise SyncError(
                 f"{error}: the server's log shows why its workers did not take the weights; a "

@@ -70,11 +70,11 @@ class VllmSampler:
         except Exception as error:  # vLLM forwards any error of its workers
             raise UserError(f"vLLM can't start on {folder}: {error}") from error
         self._dtype = jnp.dtype(settings.dtype)
-        self._transfer = None if in_process else transfer_folder(folder)
+        self._transfer_folder = None if in_process else transfer_folder(folder)
         self.max_model_len = settings.max_model_len
 
     def sample(self, request: SamplingRequest) -> list[list[Completion]]:
-        """Draw `n` completions for each prompt; see `Sampler.sample`."""
+        """Complete each prompt in `request.prompt_indices` `n` times; see `Sampler.sample`."""
         from vllm import SamplingParams
         from vllm.sampling_params import StructuredOutputsParams
 
@@ -147,19 +147,19 @@ class VllmSampler:
         """
 
         def send() -> str:
-            if self._transfer is None:
+            if self._transfer_folder is None:
                 return send_in_memory(self._engine, tensors, self._dtype)
-            return send_through_folder(self._engine, tensors, self._dtype, self._transfer)
+            return send_through_folder(self._engine, tensors, self._dtype, self._transfer_folder)
 
         version = self._call("take the weights", send, SyncError)
-        name = partial(self._engine.update_weight_version, version)
-        self._call("name its weights", name, SyncError)
+        set_version = partial(self._engine.update_weight_version, version)
+        self._call("set its weight version", set_version, SyncError)
         self.drop_cache()
 
     @property
     def weight_version(self) -> str:
         """The engine's reported version; see `Sampler.weight_version`."""
-        version: str = self._call("name its weights", self._engine.get_weight_version)
+        version: str = self._call("report its weight version", self._engine.get_weight_version)
         return version
 
     def drop_cache(self) -> None:
@@ -184,8 +184,10 @@ class VllmSampler:
         engine = self._engine  # another thread may call `close`
         return self._call(action, generate)
 
-    def _call(self, action: str, call: Callable[[], T], kind: type[UserError] = UserError) -> T:
-        with _convert_errors(action, kind):
+    def _call(
+        self, action: str, call: Callable[[], T], error_type: type[UserError] = UserError
+    ) -> T:
+        with _convert_errors(action, error_type):
             return call_watched(self._processes, call)
 
 
@@ -216,22 +218,20 @@ def _use_gpu(device: int | None) -> None:
 
 
 @contextmanager
-def _convert_errors(action: str, kind: type[UserError] = UserError) -> Iterator[None]:
-    """Raise vLLM's errors as `kind`; a `UserError` passes unchanged."""
+def _convert_errors(action: str, error_type: type[UserError] = UserError) -> Iterator[None]:
+    """Raise vLLM's errors as `error_type`; a `UserError` passes unchanged."""
     try:
         yield
     except UserError:
         raise
     except Exception as error:  # any type; errors from other processes are plain `Exception`s
         problem = " ".join(str(error).split()) or "no message"
-        raise kind(
-            f"vLLM could not {action} ({type(error).__name__}: {problem:.300}). Workers often die "
-            "because memory is full; the same command resumes a run from its last checkpoint"
-        ) from error
+        message = f"vLLM could not {action}: {type(error).__name__}: {problem:.300}"
+        raise error_type(message) from error
 
 
 def is_in_process(settings: Sampling) -> bool:
-    """Return whether vLLM's worker runs in this process; an environment variable overrides it."""
+    """Return whether the only worker runs here: `VLLM_ENABLE_V1_MULTIPROCESSING` is unset or 0."""
     return (
         settings.tensor_parallel_size == 1 and os.environ.get(_MULTIPROCESSING_VARIABLE, "0") == "0"
     )
@@ -275,9 +275,9 @@ def engine_arguments(folder: Path, settings: Sampling, seed: int) -> dict[str, A
     return arguments | {"gpu_memory_utilization": settings.gpu_memory_utilization}
 
 
-def sampling_seeds(seed: int, prompts: int, n: int = 1) -> list[int]:
+def sampling_seeds(seed: int, num_prompts: int, n: int = 1) -> list[int]:
     """Return one seed per prompt; vLLM adds 0 to n - 1 for its n completions."""
-    return np.random.default_rng(seed).integers(2**31 - n, size=prompts).tolist()
+    return np.random.default_rng(seed).integers(2**31 - n, size=num_prompts).tolist()
 
 
 def _make_inputs(sequences: Sequence[Tokens]) -> Any:

@@ -53,7 +53,7 @@ def corrupt_norm(tensors: Any, dtype: Any, sums: dict[str, Any]) -> Any:
 def spread(folder: Path, fsdp: int, workers: int) -> None:
     """Sync weights that are overwritten in place, and see that an ulp on the way is noticed."""
     policy, params, sampler = started(folder, fsdp=fsdp, workers=workers)
-    assert (sampler._transfer is None) == (workers == 1)
+    assert (sampler._transfer_folder is None) == (workers == 1)
     scaled = jax.tree.map(lambda leaf: 1.5 * leaf, params)
     expected = policy.logprobs(scaled, SEQUENCES)
     with pytest.raises(SyncError, match="the engine and the trainer must differ"):

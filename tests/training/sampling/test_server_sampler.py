@@ -141,7 +141,7 @@ def test_remote_server_receives_weights_by_folder(
     opened, params = policy
     settings = server_settings(address=server._server.address, folder=str(tmp_path / "shared"))
     elsewhere = ServerSampler(folder, settings)
-    assert elsewhere._transfer == tmp_path / "shared"
+    assert elsewhere._transfer_folder == tmp_path / "shared"
     new = moved(params, 0.1)
     elsewhere.sync(opened.tensors(new))
     assert check_agreement(elsewhere, SEQUENCES, opened.logprobs(new, SEQUENCES), 1e-3) <= 1e-3
