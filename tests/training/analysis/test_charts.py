@@ -20,7 +20,7 @@ from training.analysis.pages.charts import (
 
 SVG = "{http://www.w3.org/2000/svg}"
 HOSTILE = "a<b>&\"'$x$"
-LABELS = {"x_label": "x", "y_label": "y"}
+LABELS = {"x_label": "x", "heading": "y"}
 SERIES = [Series(f"s{n}", [(0.1 * n, 0.1 * n, 0.1 * n)] * 2, n) for n in range(5)]
 CHARTS = {
     "line": line_chart(HOSTILE, [Curve(HOSTILE, [1, 2], [0.1, 0.2])], **LABELS),

@@ -1,6 +1,7 @@
 """Charts as SVG elements, drawn by matplotlib. Functions return None without data.
 
-Colours are variables of the page's style sheet. Titles are only read by screen readers.
+Colours are variables of the page's style sheet. `heading` is drawn above a chart. Screen readers
+read `aria_label`, which must be unique on a page, because the ids in the SVG derive from it.
 """
 
 import io
@@ -62,7 +63,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Tiles:
-    """A table of values, NaN if missing, with the names of its rows and columns."""
+    """A table of values, NaN if missing; the title and the names of rows and columns are drawn."""
 
     title: str
     rows: Sequence[str]
@@ -73,7 +74,7 @@ class Tiles:
 def running_mean(values: np.ndarray) -> np.ndarray:
     """Return the running mean of values, float (N,). Values that are NaN stay NaN.
 
-    The window extends over about N / 24 values on each side. Up to 24 values stay unchanged.
+    A window spans about N / 12 values. Arrays of at most 24 values are returned unchanged.
     """
     if len(values) <= 24:
         return values
@@ -85,11 +86,11 @@ def running_mean(values: np.ndarray) -> np.ndarray:
 
 @matplotlib.rc_context(_STYLE)
 def line_chart(
-    title: str,
+    aria_label: str,
     curves: Sequence[Curve],
     *,
     x_label: str,
-    y_label: str,
+    heading: str,
     percent: bool = False,  # y values are shares
     log: bool = False,  # the y axis is logarithmic; values up to 0 are gaps
     zero: bool = True,  # the y axis shows 0
@@ -102,7 +103,7 @@ def line_chart(
     lines = [(curve, x, y) for curve, x, y in lines if np.isfinite(y).any()]
     if not lines:
         return None
-    figure, axes = _figure(_HEIGHT, x_label, y_label)
+    figure, axes = _figure(_HEIGHT, x_label, heading)
     for curve, x, y in lines:
         mean, colour = running_mean(y), COLOURS[curve.colour]
         if mean is not y:
@@ -125,17 +126,17 @@ def line_chart(
     axes.yaxis.grid(True)
     columns = 3 if sum(len(curve.name) + 8 for curve, _, _ in lines) < 36 else 2
     figure.legend(loc="outside lower left", ncols=columns, handlelength=1.2, columnspacing=1.2)
-    return _svg_element(figure, title)
+    return _svg_element(figure, aria_label)
 
 
 @matplotlib.rc_context(_STYLE)
 def rate_chart(
-    title: str,
+    aria_label: str,
     series: Sequence[Series],
     categories: Sequence[str],
     *,
     x_label: str,
-    y_label: str,
+    heading: str,
     span: tuple[float, float] = (0.0, 1.0),
     legend: bool = True,  # shows the last value of each series
 ) -> str | None:
@@ -143,7 +144,7 @@ def rate_chart(
     series = [row for row in series if any(estimate is not None for estimate in row.values)]
     if not series:
         return None
-    figure, axes = _figure(_HEIGHT, x_label, y_label)
+    figure, axes = _figure(_HEIGHT, x_label, heading)
     spacing = min(0.08, 0.5 / len(series))
     for index, row in enumerate(series):
         offset = (index - (len(series) - 1) / 2) * spacing
@@ -162,12 +163,12 @@ def rate_chart(
     if legend:
         handles, labels = axes.get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside lower left", ncols=2, handlelength=1.6)
-    return _svg_element(figure, title)
+    return _svg_element(figure, aria_label)
 
 
 @matplotlib.rc_context(_STYLE)
 def bar_chart(
-    title: str,
+    aria_label: str,
     bars: Sequence[tuple[str, Mapping[str, float], str]],  # name, lengths by kind, text at the end
     kinds: Mapping[str, int],  # indices of the colours, in the order of the segments
     *,
@@ -191,12 +192,12 @@ def bar_chart(
     axes.xaxis.set_major_locator(MaxNLocator(4))
     if percent:
         axes.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
-    return _svg_element(figure, title)
+    return _svg_element(figure, aria_label)
 
 
 @matplotlib.rc_context(_STYLE)
 def interval_chart(
-    title: str, rows: Mapping[str, tuple[Estimate, int]], *, x_label: str
+    aria_label: str, rows: Mapping[str, tuple[Estimate, int]], *, x_label: str
 ) -> str | None:
     """Draw one interval per row and a line at 0. `rows` maps names to estimates and colours."""
     if not rows:
@@ -209,11 +210,11 @@ def interval_chart(
     _label_rows(axes, list(rows))
     axes.xaxis.set_major_locator(MaxNLocator(5))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:+g}" if x else "0"))
-    return _svg_element(figure, title)
+    return _svg_element(figure, aria_label)
 
 
 @matplotlib.rc_context(_STYLE)
-def tile_chart(title: str, tables: Sequence[Tiles], *, maximum: float = 1.0) -> str | None:
+def tile_chart(aria_label: str, tables: Sequence[Tiles], *, maximum: float = 1.0) -> str | None:
     """Draw tables of tiles, one below the other, from light at 0 to dark at `maximum`."""
     if not tables:
         return None
@@ -232,7 +233,7 @@ def tile_chart(title: str, tables: Sequence[Tiles], *, maximum: float = 1.0) -> 
             text = "" if np.isnan(value) else f"{value:.2f}"
             ink = _TILE_INKS[int(value > 0.55 * maximum)]
             axes.text(x + 0.5, y + 0.5, text, ha="center", va="center", color=ink)
-    return _svg_element(figure, title)
+    return _svg_element(figure, aria_label)
 
 
 @matplotlib.rc_context(_STYLE)
@@ -246,10 +247,10 @@ def legend_key(name: str, index: int) -> str:
     return _svg_element(figure, f"key of {name}", "mark")
 
 
-def _figure(height: float, x_label: str, y_label: str = "") -> tuple[Figure, Axes]:
+def _figure(height: float, x_label: str, heading: str = "") -> tuple[Figure, Axes]:
     figure = Figure(figsize=(_WIDTH / 72, height / 72), dpi=72, layout="constrained")
     axes = figure.add_subplot()
-    axes.set(xlabel=x_label, title=y_label)
+    axes.set(xlabel=x_label, title=heading)
     return figure, axes
 
 
@@ -279,11 +280,11 @@ def _format_number(value: float, percent: bool, digits: int = 3) -> str:
     return f"{value:,.0f}" if abs(value) >= 999.5 else f"{value:.{digits}g}".replace("e-0", "e-")
 
 
-def _svg_element(figure: Figure, title: str, kind: str = "chart") -> str:
+def _svg_element(figure: Figure, aria_label: str, kind: str = "chart") -> str:
     """Return a figure as an SVG element whose colours are variables of the page."""
     buffer = io.StringIO()
     no_metadata = dict.fromkeys(("Creator", "Date", "Format", "Type"))
-    with matplotlib.rc_context({"svg.hashsalt": title}):  # charts of a page share no ids
+    with matplotlib.rc_context({"svg.hashsalt": aria_label}):  # charts of a page share no ids
         figure.savefig(buffer, format="svg", metadata=no_metadata)
     body = buffer.getvalue().partition("<svg")[2].partition(">")[2]
     body = re.sub(r"<style.*?</style>|<metadata>.*?</metadata>", "", body, flags=re.DOTALL)
@@ -293,5 +294,5 @@ def _svg_element(figure: Figure, title: str, kind: str = "chart") -> str:
     width, height = 72 * figure.get_size_inches()
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" '
-        f'class="{kind}" role="img" aria-label={quoteattr(title)}>{body}'
+        f'class="{kind}" role="img" aria-label={quoteattr(aria_label)}>{body}'
     )

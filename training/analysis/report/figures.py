@@ -45,7 +45,7 @@ _UPDATE_CURVES: tuple[tuple[str, str, dict[str, str]], ...] = (
     ("Age of the sampled answers", "updates", {"": "rollout_lag"}),
     ("Rehearsed designs", "cross-entropy, nats per token", {"": "rehearsal_loss"}),
 )
-"""Charts over the updates: heading, label of the y axis, and the field of each named curve."""
+"""Charts over the updates: title, heading, and the field of each named curve."""
 
 
 def rate_interval(successes: int, count: int) -> tuple[float, float, float] | None:
@@ -77,7 +77,7 @@ def progress_figures(run: ReportedRun) -> list[PageFigure]:
         panels.append((group, series, sorted({row.count for row in rows if row is not None})))
     curves = [curve for _, series, _ in panels for curve in series]
     values = [value for curve in curves for value in chain(*filter(None, curve.values))]
-    style: Any = {"x_label": "stage", "y_label": "validation instances, %"}
+    style: Any = {"x_label": "stage", "heading": "validation instances, %"}
     style["span"] = (min(values), max(values)) if values else (0.0, 1.0)
     figures = []
     for group, series, counts in panels:
@@ -102,8 +102,8 @@ def failure_figures(run: ReportedRun) -> list[PageFigure]:
             for number, row in rows
             if row is not None and row.count
         ]
-        title, x_label = f"Failures, {run.group_name(group)}", "validation instances, %"
-        chart = bar_chart(title, bars, run.vocabulary.failures, x_label=x_label, percent=True)
+        label, x_label = f"Failures, {run.group_name(group)}", "validation instances, %"
+        chart = bar_chart(label, bars, run.vocabulary.failures, x_label=x_label, percent=True)
         figures += page_figures(run.group_name(group), chart)
     return figures
 
@@ -115,8 +115,8 @@ def warm_start_figures(run: ReportedRun) -> list[PageFigure]:
         Curve("answers", steps, [record.loss for record in run.warm_start], 0),
         Curve("designs", steps, [record.engineer_loss for record in run.warm_start], 1),
     ]
-    y_label = "cross-entropy, nats per token"
-    chart = line_chart("Warm start", curves, x_label="step", y_label=y_label)
+    heading = "cross-entropy, nats per token"
+    chart = line_chart("Warm start", curves, x_label="step", heading=heading)
     note = "On demonstrations, and on configurations written by the rule engineer."
     return page_figures("Warm start", chart, note)
 
@@ -130,13 +130,13 @@ def training_figures(run: ReportedRun) -> list[PageFigure]:
         *_update_chart(run, f"Training valid rate by {label}", "completions, %", valid),
         *_update_chart(run, f"Learnability by {label}", "mean p(1-p) of a group", learnability),
     ]
-    for heading, y_label, fields in _UPDATE_CURVES:
+    for title, heading, fields in _UPDATE_CURVES:
         curves = [
             Curve(name, numbers, [getattr(update, field) for update in run.updates], colour)
             for colour, (name, field) in enumerate(fields.items())
         ]
         zero = _IMPORTANCE_RATIO not in fields.values()
-        figures += _update_chart(run, heading, y_label, curves, zero=zero)
+        figures += _update_chart(run, title, heading, curves, zero=zero)
     return figures
 
 
@@ -159,9 +159,9 @@ def speed_figures(run: ReportedRun) -> list[PageFigure]:
 
 
 def _update_chart(
-    run: ReportedRun, heading: str, y_label: str, curves: Sequence[Curve], *, zero: bool = True
+    run: ReportedRun, title: str, heading: str, curves: Sequence[Curve], *, zero: bool = True
 ) -> list[PageFigure]:
-    """Draw curves over all updates. `y_label` ends with "%" or "log scale" for such an axis."""
+    """Draw curves over all updates. `heading` ends with "%" or "log scale" for such an axis."""
     stages = [update.stage for update in run.updates]
     stage_starts = [
         (float(i), f"stage {stage}")
@@ -169,16 +169,16 @@ def _update_chart(
         if i == 1 or stage != stages[i - 2]
     ]
     chart = line_chart(
-        heading,
+        title,
         curves,
         x_label="GRPO update",
-        y_label=y_label,
-        percent=y_label.endswith("%"),
-        log=y_label.endswith("log scale"),
+        heading=heading,
+        percent=heading.endswith("%"),
+        log=heading.endswith("log scale"),
         zero=zero,
         boundaries=stage_starts,
     )
-    return page_figures(heading, chart)
+    return page_figures(title, chart)
 
 
 def _group_curves(run: ReportedRun, value: Callable[[GroupMetrics], float]) -> list[Curve]:
@@ -198,8 +198,8 @@ def atlas_figures(run: ReportedRun) -> list[PageFigure]:
     figures = []
     for stage in run.stages:
         if stage.atlas is not None:
-            title = f"{run.stage_name(stage.number)}: learnability"
-            chart = tile_chart(title, _atlas_tables(stage.atlas.atlas), maximum=0.25)
+            label = f"{run.stage_name(stage.number)}: learnability"
+            chart = tile_chart(label, _atlas_tables(stage.atlas.atlas), maximum=0.25)
             figures += page_figures(f"After stage {stage.number}", chart)
     return figures
 

@@ -92,13 +92,13 @@ def _rate_figures(
     kind: str,
     panels: dict[str, list[Series]],
     stages: Sequence[str],
-    y_label: str,
+    heading: str,
     low: float = 1.0,  # upper bound of the start of the y axis
 ) -> list[PageFigure]:
     """Draw one chart per panel with a common axis."""
     curves = [curve for series in panels.values() for curve in series]
     values = [value for curve in curves for value in chain(*filter(None, curve.values))]
-    style: Any = {"x_label": "stage", "y_label": y_label, "legend": False}
+    style: Any = {"x_label": "stage", "heading": heading, "legend": False}
     style["span"] = (min(low, *values), max(values))
     figures = []
     for title, series in panels.items():
