@@ -57,8 +57,8 @@ def measure_update(shape: DecoderConfig, work: Work, updates: int = UPDATES) -> 
         platform=device.platform,
         dtype=jnp.dtype(dtype),
         head_dim=shape.head_dim,
-        key_heads=shape.num_key_value_heads,
-        tensor=1,
+        num_key_heads=shape.num_key_value_heads,
+        tensor_axis_size=1,
     )
     model = Decoder(shape, rngs=nnx.Rngs(0), dtype=dtype, remat="all_but_attention")
     model.attention = attention

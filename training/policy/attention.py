@@ -14,9 +14,9 @@ import jax.numpy as jnp
 
 from training.policy.blockwise import ALL_QUERIES, NO_QUERY, blockwise_attention
 from training.policy.kernels import (
+    AttentionFunction,
     AttentionImplementation,
-    PlainAttention,
-    kernel_attention,
+    make_kernel_attention,
     segment_starts,
 )
 
@@ -33,7 +33,7 @@ Attention: TypeAlias = Callable[
 KeyValueCache: TypeAlias = tuple[jax.Array, jax.Array]
 
 
-def stateless_attention(attend: PlainAttention) -> Attention:
+def stateless_attention(attend: AttentionFunction) -> Attention:
     """Adapt an attention without memory to the interface with memory."""
 
     def attention(
@@ -118,11 +118,11 @@ def _update_cache(
 
 def causal_attention(
     mask: jax.Array, implementation: AttentionImplementation = _DEFAULT_IMPLEMENTATION
-) -> PlainAttention:
+) -> AttentionFunction:
     """Let each token attend to itself and earlier tokens where `mask`, bool (B, L), is True."""
     length = mask.shape[-1]
     if implementation.uses_kernel(length):
-        return kernel_attention(implementation, jnp.zeros(mask.shape, jnp.int32), mask, 0)
+        return make_kernel_attention(implementation, jnp.zeros(mask.shape, jnp.int32), mask, 0)
     if implementation.is_blockwise(length, BLOCKWISE_ABOVE):
         return partial(
             blockwise_attention,
@@ -139,7 +139,7 @@ def shared_prompt_attention(
     row_prompts: jax.Array,
     segments: jax.Array,
     implementation: AttentionImplementation = _DEFAULT_IMPLEMENTATION,
-) -> PlainAttention:
+) -> AttentionFunction:
     """Let prompts attend to themselves, and each row's tokens to their prompt and sequence.
 
     A bundle has L = G * P + R * W tokens: first its prompts, then its rows.
@@ -192,7 +192,7 @@ def shared_prompt_attention(
 
 def _row_attention(
     prompt_mask: jax.Array, segments: jax.Array, implementation: AttentionImplementation
-) -> PlainAttention:
+) -> AttentionFunction:
     """Let tokens attend to their row's prompt, whose keys come first, and to their segment."""
     bundles, rows, width = segments.shape
     length = prompt_mask.shape[-1]
@@ -200,7 +200,7 @@ def _row_attention(
         row_segments = segments.reshape(bundles * rows, width)
         row_mask = prompt_mask.reshape(bundles * rows, length)
         visible = jnp.concatenate([row_mask, jnp.ones(row_segments.shape, bool)], axis=1)
-        return kernel_attention(implementation, segment_starts(row_segments), visible, length)
+        return make_kernel_attention(implementation, segment_starts(row_segments), visible, length)
     if implementation.is_blockwise(length + width, BLOCKWISE_ABOVE):
         prompt_segments, row_segments = (
             array.reshape(bundles * rows, -1)

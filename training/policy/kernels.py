@@ -14,7 +14,7 @@ from jax.typing import DTypeLike
 from jaxlake.runtime.triton_backend import has_triton_backend
 
 # (queries, keys, values) -> attention output
-PlainAttention: TypeAlias = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
+AttentionFunction: TypeAlias = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
 
 # PLAIN computes all scores at once, BLOCKWISE one block after another, which saves memory. EXACT is
 # one of these, by the number of keys. TRITON is a fused kernel for NVIDIA GPUs.
@@ -38,17 +38,23 @@ class AttentionImplementation:
     mesh: Mesh | None = None  # axes fsdp, which splits sequences, and tensor, which splits heads
     interpret: bool = False  # run the kernel as JAX on any device, for tests
 
-    def uses_kernel(self, keys: int) -> bool:
-        """Return whether the kernel is used for rows of `keys` keys."""
-        return self.kind == TRITON and keys >= MIN_KERNEL_KEYS
+    def uses_kernel(self, num_keys: int) -> bool:
+        """Return whether the kernel is used for rows of `num_keys` keys."""
+        return self.kind == TRITON and num_keys >= MIN_KERNEL_KEYS
 
-    def is_blockwise(self, keys: int, limit: int) -> bool:
-        """Return whether scores are computed block by block; `exact` does so above `limit` keys."""
-        return self.kind == BLOCKWISE or (self.kind != PLAIN and keys > limit)
+    def is_blockwise(self, num_keys: int, limit: int) -> bool:
+        """Return whether XLA computes scores by block, as all kinds but PLAIN do above `limit` keys."""
+        return self.kind == BLOCKWISE or (self.kind != PLAIN and num_keys > limit)
 
 
 def select_attention(
-    setting: str, *, platform: str, dtype: DTypeLike, head_dim: int, key_heads: int, tensor: int
+    setting: str,
+    *,
+    platform: str,
+    dtype: DTypeLike,
+    head_dim: int,
+    num_key_heads: int,
+    tensor_axis_size: int,
 ) -> str:
     """Return the kind of attention for a value of `model.attention`.
 
@@ -58,19 +64,19 @@ def select_attention(
     """
     if setting != "auto":
         return setting
-    fits = jnp.dtype(dtype) == jnp.bfloat16 and head_dim in _HEAD_DIMS and key_heads % tensor == 0
-    if platform != "gpu" or not fits:
+    is_supported_shape = head_dim in _HEAD_DIMS and num_key_heads % tensor_axis_size == 0
+    if platform != "gpu" or jnp.dtype(dtype) != jnp.bfloat16 or not is_supported_shape:
         return EXACT
     return TRITON if has_triton_backend() else BLOCKWISE
 
 
-def kernel_attention(
+def make_kernel_attention(
     implementation: AttentionImplementation, starts: jax.Array, visible: jax.Array, prefix: int
-) -> PlainAttention:
-    """Return an attention in which query q sees the prefix and the keys from its start to q.
+) -> AttentionFunction:
+    """Return a function `(queries, keys, values) -> output`, the attention computed by the kernel.
 
-    The attention takes queries, (B, L, H, hd), and keys and values, (B, prefix + L, K, hd). Its
-    output has the shape of the queries, and is undefined for queries without any visible key.
+    Query q sees the prefix and the keys from its start to q. Queries are (B, L, H, hd), keys and
+    values (B, prefix + L, K, hd), and the output is (B, L, H, hd), undefined without a visible key.
 
     Args:
         implementation: The kind of attention and its mesh.

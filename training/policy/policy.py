@@ -227,6 +227,6 @@ def _select_attention(model: Decoder, settings: Model) -> str:
         platform="rocm" if is_amd else device.platform,
         dtype=model.dtype,
         head_dim=config.head_dim,
-        key_heads=config.num_key_value_heads,
-        tensor=settings.mesh.tensor,
+        num_key_heads=config.num_key_value_heads,
+        tensor_axis_size=settings.mesh.tensor,
     )

@@ -114,7 +114,7 @@ def test_mesh_devices_attend_to_their_own_heads():
 
 
 @pytest.mark.parametrize(
-    ("setting", "platform", "dtype", "head_dim", "key_heads", "kind"),
+    ("setting", "platform", "dtype", "head_dim", "num_key_heads", "kind"),
     [
         ("auto", "gpu", "bfloat16", 128, 4, "triton"),
         ("auto", "tpu", "bfloat16", 128, 4, "exact"),
@@ -126,15 +126,15 @@ def test_mesh_devices_attend_to_their_own_heads():
     ],
 )
 def test_kernel_selection_follows_setting_and_shape(
-    setting, platform, dtype, head_dim, key_heads, kind
+    setting, platform, dtype, head_dim, num_key_heads, kind
 ):
-    arguments = {"dtype": dtype, "head_dim": head_dim, "key_heads": key_heads, "tensor": 2}
-    assert select_attention(setting, platform=platform, **arguments) == kind
+    shape = {"head_dim": head_dim, "num_key_heads": num_key_heads, "tensor_axis_size": 2}
+    assert select_attention(setting, platform=platform, dtype=dtype, **shape) == kind
 
 
 def test_kind_for_is_blockwise_without_triton(monkeypatch):
     monkeypatch.setattr(kernels, "has_triton_backend", lambda: False)
-    shape = {"dtype": "bfloat16", "head_dim": 128, "key_heads": 4, "tensor": 1}
+    shape = {"dtype": "bfloat16", "head_dim": 128, "num_key_heads": 4, "tensor_axis_size": 1}
     assert select_attention("auto", platform="gpu", **shape) == "blockwise"
 
 
