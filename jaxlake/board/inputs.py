@@ -8,13 +8,13 @@ import numpy as np
 from jaxlake.board.grids import parse_grid
 from jaxlake.board.instance import Instance, check_instance, pad_instance, stack_instances
 
-Board = Instance | Sequence[str] | str
+BoardLike = Instance | Sequence[str] | str
 """An unbatched instance, the rows of a grid in the published symbols, or one multi-line string."""
 
 _MIN_SIDE, _MIN_SLOTS, _MIN_SOLVER_SLOTS = 10, 5, 2
 
 
-def as_instance(board: Board) -> Instance:
+def as_instance(board: BoardLike) -> Instance:
     """Return a board as an unbatched instance with NumPy leaves and one slot per agent.
 
     Raises:
@@ -31,14 +31,14 @@ def as_instance(board: Board) -> Instance:
     mask = np.asarray(board.agent_mask)
     num_agents = int(np.sum(mask))
     if not num_agents or not mask[:num_agents].all():
-        raise ValueError(f"agent_mask must have agents in the first slots, got {mask.tolist()}")
+        raise ValueError(f"agent_mask must be True for the agents, then False, got {mask.tolist()}")
     leaves: dict[str, Any] = {name: np.asarray(leaf) for name, leaf in vars(board).items()}
     for name in ("starts", "goals", "agent_mask"):
         leaves[name] = leaves[name][:num_agents]
     return Instance(**leaves)
 
 
-def stack_boards(boards: Sequence[Board]) -> Instance:
+def stack_boards(boards: Sequence[BoardLike]) -> Instance:
     """Stack boards of any sizes and numbers of agents into one batch, padded to a few shapes.
 
     Args:
@@ -48,14 +48,14 @@ def stack_boards(boards: Sequence[Board]) -> Instance:
         The batch, leaves (B, ...), with NumPy leaves.
 
     Raises:
-        ValueError: A board is invalid; the message names its row.
+        ValueError: A board is invalid; the message names its index.
     """
     instances = []
-    for row, board in enumerate(boards):
+    for index, board in enumerate(boards):
         try:
             instances.append(as_instance(board))
         except (TypeError, ValueError) as error:
-            raise ValueError(f"board: row {row}: {error}") from None
+            raise ValueError(f"boards[{index}]: {error}") from None
     side = max(map(_padded_side, instances))
     slots = _round_up(max(len(instance.agent_mask) for instance in instances), _MIN_SLOTS)
     return stack_instances([pad_instance(instance, side, slots) for instance in instances])

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxlake.board.inputs import Board, as_instance, pad_for_solver, stack_boards
+from jaxlake.board.inputs import BoardLike, as_instance, pad_for_solver, stack_boards
 from jaxlake.board.verification import Failure, Outcome
 from jaxlake.language.answers import Answer, Plan
 from jaxlake.language.judging import Verdict, judge_texts
@@ -111,7 +111,7 @@ class Score:
 
 def score(
     text: str,
-    board: Board,
+    board: BoardLike,
     optimum: int | Solution | None = None,
     *,
     values: RewardValues = _DEFAULT_VALUES,
@@ -155,7 +155,7 @@ def score(
 
 def score_batch(
     texts: Sequence[str],
-    boards: Sequence[Board],
+    boards: Sequence[BoardLike],
     optima: Sequence[float | Solution | None] | None = None,
     *,
     values: RewardValues = _DEFAULT_VALUES,
@@ -287,7 +287,7 @@ def reward_function(
     """Return a reward function like `lake_reward` for other columns or rewards.
 
     Args:
-        board: The column of the boards, each a `Board`.
+        board: The column of the boards, each a `BoardLike`.
         optimum: The column of the minimal sums of costs in steps. If None, all valid plans get the
             same reward.
         values: The rewards.

@@ -195,7 +195,7 @@ def test_reward_function_skips_rows_of_other_tasks():
     assert values == [None, 1.0, 0.0]
     assert metrics["lake/valid"] == 0.5
     assert extra == {"failure": ["", "none", "parse_error"]}
-    with pytest.raises(ValueError, match="board: row 1: "):
+    with pytest.raises(ValueError, match=r"boards\[1\]: "):
         lake_reward([""] * 2, [OPTIMAL] * 2, grid=[None, ["S"]], sum_of_costs=[None, 3])
     with pytest.raises(ValueError, match="grid must have one row per completion, got 1 rows for 2"):
         lake_reward([""] * 2, [OPTIMAL] * 2, grid=[CORNER], sum_of_costs=[3, 3])
@@ -232,12 +232,12 @@ def test_rewards_of_arrays_equal_scores(walks):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (([OPTIMAL], [["S F", "F"]]), r"board: row 0: row 1 must have 2 cells"),
+        (([OPTIMAL], [["S F", "F"]]), r"boards\[0\]: row 1 must have 2 cells"),
         (
             ([OPTIMAL], [stack_instances([parse_grid(CORNER)] * 2)]),
-            r"row 0: must be one board, got a batch of shape",
+            r"boards\[0\]: must be one board, got a batch of shape",
         ),
-        (([OPTIMAL], [None]), r"board: row 0: "),
+        (([OPTIMAL], [None]), r"boards\[0\]: "),
         (([OPTIMAL] * 2, [CORNER]), r"boards must have one element per text, got 1, not 2"),
         (([OPTIMAL], [CORNER], [3, 3]), r"optima must have one element per text, got 2, not 1"),
         (([OPTIMAL], [CORNER], ["3"]), r"optima: row 0 must be .*, got '3'"),
