@@ -17,7 +17,7 @@ from jaxlake.solver.kernels.tree_memory import (
 from jaxlake.solver.pairs.joint_search import Geometry
 from jaxlake.solver.trees.conflicts import ARRIVAL, FORCED, SWAP, VERTEX, PathConflict
 from jaxlake.solver.trees.lanes import MAX_DEPTH
-from jaxlake.solver.trees.node import constrained_agent, select_agent
+from jaxlake.solver.trees.node import constrained_agent, select_entry
 
 LEVEL_WORDS = 5
 """Number of 32-bit words per level."""
@@ -237,7 +237,7 @@ class PathStore:
 
     def restore(self, agent: jax.Array, depth: jax.Array, cost: jax.Array, end: jax.Array) -> None:
         """Restore the path of an agent, with a given cost, up to `end`."""
-        goal = select_agent(self.query.goals, agent) | FORCED
+        goal = select_entry(self.query.goals, agent) | FORCED
 
         def write(times: list[jax.Array]) -> None:
             entries = [self.memory.saved_paths[depth, t, self.node] for t in times]
@@ -282,11 +282,11 @@ class PathStore:
             t, k = jax.lax.div(position, self.agents), jax.lax.rem(position, self.agents)
             entry = self.helpers.read(self.memory.paths, k, t)
             store(self.memory.root_paths, (k, t, self.node), entry, saves)
-            goal = select_agent(self.query.goals, k) | FORCED
+            goal = select_entry(self.query.goals, k) | FORCED
             # The path may have been saved only up to its arrival.
             root_entry = self.helpers.read(self.memory.root_paths, k, t)
-            root_entry = jnp.where(t < select_agent(root_costs, k), root_entry, goal)
-            exists = select_agent(self.query.goals, k) >= 0
+            root_entry = jnp.where(t < select_entry(root_costs, k), root_entry, goal)
+            exists = select_entry(self.query.goals, k) >= 0
             where = restores & exists & (t <= longest)
             store(self.memory.paths, (k, t, self.node), root_entry, where)
 

@@ -41,7 +41,7 @@ from jaxlake.solver.pairs.bounds import agent_pairs
 from jaxlake.solver.pairs.joint_search import Geometry
 from jaxlake.solver.space_time import NEVER
 from jaxlake.solver.trees.conflicts import FORCED, NONE, SWAP, TARGET, VERTEX, PathConflict
-from jaxlake.solver.trees.node import select_agent
+from jaxlake.solver.trees.node import select_entry
 
 _FORCED_BIT = FORCED.bit_length() - 1
 
@@ -73,12 +73,12 @@ class PathPlanner:
     def earliest_arrival(
         self, request: ReplanRequest, earliest: jax.Array, latest: jax.Array
     ) -> jax.Array:
-        """Find the first time at which the agent can reach its goal and stay there, or NEVER.
+        """Find the arrival after which the agent can stay at its goal, or NEVER.
 
         Writes the cells that are reachable under the constraints to `layers[0]`, and the cells that
-        are reachable without conflicts with other paths to `layers[1]`. A patient agent takes the
-        first time in `layers[1]`, if any. The result is in [`earliest`, `latest`]; `latest` is
-        negative for idle lanes.
+        are reachable without conflicts with other paths to `layers[1]`. The arrival is the first in
+        [`earliest`, `latest`], but a patient request prefers the first without conflicts, even if
+        another path arrives sooner. `latest` is negative for idle lanes.
         """
         first = jnp.maximum(request.goal_open_from, earliest)
         first_patient = jnp.maximum(first, request.goal_unvisited_from)
@@ -215,10 +215,10 @@ class PathPlanner:
 
         def is_forced(agent: jax.Array) -> jax.Array:
             has_flag = (read_entry(agent, time) & FORCED) != 0
-            return (select_agent(no_slack_flags, agent) != 0) & has_flag
+            return (select_entry(no_slack_flags, agent) != 0) & has_flag
 
-        first_rests = time >= select_agent(costs, first)
-        second_rests = time >= select_agent(costs, second)
+        first_rests = time >= select_entry(costs, first)
+        second_rests = time >= select_entry(costs, second)
         kind = jnp.where(first_rests | second_rests, TARGET, VERTEX)
         kind = jnp.where((code & ((1 << _SWAP_BITS) - 1)) != 0, SWAP, kind)
         exchange = to_int32(is_forced(first) & ~is_forced(second))

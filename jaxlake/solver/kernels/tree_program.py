@@ -43,7 +43,7 @@ from jaxlake.solver.trees.conflicts import (
     arrival_conflict,
 )
 from jaxlake.solver.trees.lanes import MAX_DEPTH
-from jaxlake.solver.trees.node import constrained_agent, select_agent
+from jaxlake.solver.trees.node import constrained_agent, select_entry
 
 
 class _Lanes(NamedTuple):
@@ -196,16 +196,16 @@ class _Program:
 
         # Replan the agent, with the latest arrival at which the node can be within the bound.
         lanes, level = self._add_constraint(lanes, level, splits)
-        goal = select_agent(query.goals, agent)
+        goal = select_entry(query.goals, agent)
         is_absent = goal < 0
-        old_cost = select_agent(lanes.costs, agent)
+        old_cost = select_entry(lanes.costs, agent)
         other_costs = sum(lanes.costs) - old_cost
         latest_within_bound = jnp.where(query.sum_objective, lanes.bound - other_costs, lanes.bound)
-        latest_allowed = jnp.minimum(select_agent(lanes.latest, agent), T)
+        latest_allowed = jnp.minimum(select_entry(lanes.latest, agent), T)
         latest = jnp.minimum(latest_allowed, latest_within_bound)
         request = self._make_request(lanes, agent, goal, active & ~is_absent, splits)
         arrival = self.planner.earliest_arrival(
-            request, select_agent(lanes.earliest, agent), jnp.where(active & ~is_absent, latest, -1)
+            request, select_entry(lanes.earliest, agent), jnp.where(active & ~is_absent, latest, -1)
         )
         arrival = jnp.where(is_absent, 0, arrival)
 
@@ -288,7 +288,7 @@ class _Program:
         num_levels = jnp.where(splits, lanes.depth + 1, 0)
         return ReplanRequest(
             agent=agent,
-            start=select_agent(self.query.starts, agent),
+            start=select_entry(self.query.starts, agent),
             goal=goal,
             latest=lanes.latest,
             goal_open_from=self.planner.goal_open_from(
@@ -315,7 +315,7 @@ class _Program:
             level = self.levels.read(depth)
             agent = constrained_agent(level)
             lanes = self._undo_constraint(lanes, level, leaves)
-            end = jnp.maximum(select_agent(lanes.costs, agent), level.cost) + 1
+            end = jnp.maximum(select_entry(lanes.costs, agent), level.cost) + 1
             self.path_store.restore(agent, depth, level.cost, jnp.where(leaves, end, 0))
             self.levels.set_child(depth, self._next_child(level.child, depth), leaves)
             lanes = lanes._replace(
@@ -391,8 +391,8 @@ class _Program:
         self._set_heads(level, (head, offset + 3), where)
         arrival = conflict.kind == ARRIVAL
         latest, earliest = (
-            select_agent(lanes.latest, limited),
-            select_agent(lanes.earliest, limited),
+            select_entry(lanes.latest, limited),
+            select_entry(lanes.earliest, limited),
         )
         limit = jnp.where(first & ~arrival, latest, earliest)
         min_arrival = jnp.where(first, conflict.first_cell, conflict.second_cell)

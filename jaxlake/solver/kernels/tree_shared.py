@@ -22,7 +22,7 @@ from jaxlake.solver.kernels.lanes import (
 from jaxlake.solver.kernels.tree_memory import ReplanRequest, store
 from jaxlake.solver.kernels.tree_paths import PathPlanner
 from jaxlake.solver.space_time import NEVER
-from jaxlake.solver.trees.node import select_agent
+from jaxlake.solver.trees.node import select_entry
 
 _MOVES = 4
 _CONFLICT_FREE_PATH, _CONFLICT_FREE_STEP, _POSSIBLE_STEP = 3, 2, 1
@@ -38,7 +38,7 @@ class SharedPathPlanner(PathPlanner):
     def earliest_arrival(
         self, request: ReplanRequest, earliest: jax.Array, latest: jax.Array
     ) -> jax.Array:
-        """Find the first time at which the agent can reach its goal and stay there, or NEVER."""
+        """Return the result of `PathPlanner.earliest_arrival`; lane pairs write both layers."""
         layer = self.helpers.rank & 1
         is_conflict_free = layer != 0
         first = jnp.maximum(request.goal_open_from, earliest)
@@ -104,17 +104,17 @@ class SharedPathPlanner(PathPlanner):
         deltas = tuple(map(jnp.int32, (-self.board.pitch, -1, 1, self.board.pitch, 0)))
         move_indices = tuple(map(jnp.int32, (3, 1, 2, 4, 1)))
         step = jnp.minimum(self.helpers.rank, _MOVES)
-        delta, move_index = select_agent(deltas, step), select_agent(move_indices, step)
+        delta, move_index = select_entry(deltas, step), select_entry(move_indices, step)
 
         def step_back(i: jax.Array, state: Any) -> Any:
             t = last - i
             cell, possible_cells = state
-            layer = [self.memory.layers[0, t, w, self.node] for w in self.words]
+            reachable = [self.memory.layers[0, t, w, self.node] for w in self.words]
             is_moving = t < end
             best_step = self._choose_step(cell, t, step, delta, move_index)
-            cell = jnp.where(is_moving, cell + select_agent(deltas, best_step), cell)
+            cell = jnp.where(is_moving, cell + select_entry(deltas, best_step), cell)
             forbidden_moves = self._read_forbidden(0, t)[1:]
-            previous = self._cells_before(possible_cells, forbidden_moves, layer)
+            previous = self._cells_before(possible_cells, forbidden_moves, reachable)
             possible_cells = tuple(map(partial(jnp.where, is_moving), previous, possible_cells))
             self._write_entry(request.agent, t, cell, possible_cells, is_moving)
             return cell, possible_cells

@@ -86,11 +86,11 @@ class TreeNode(NamedTuple):
     fixed: jax.Array  # words (2, K, T + 1, B), row and bit of the required cell; bit 0 if none
 
 
-def select_agent(values: jax.Array | Sequence[jax.Array], agent: jax.Array) -> jax.Array:
-    """Return the values (..., B) of agent (B,) from values (K, ..., B)."""
+def select_entry(values: jax.Array | Sequence[jax.Array], index: jax.Array) -> jax.Array:
+    """Return the entries (..., B) at index (B,) of values (K, ..., B), or the first if invalid."""
     result = values[0]
     for k in range(1, len(values)):
-        result = jnp.where(agent == k, values[k], result)
+        result = jnp.where(index == k, values[k], result)
     return result
 
 
@@ -222,14 +222,14 @@ def replan_agent(
     bits = materialize(space_time.path_bits(cells, R), opaque_true)
     forbidden = _forbidden_moves(query, node, bits, agent, is_agent)
     blocked = (forbidden, forbidden | space_time.block_paths(bits, R, ~is_agent))
-    start, goal = (select_agent(ends, agent) for ends in (query.starts, query.goals))
+    start, goal = (select_entry(ends, agent) for ends in (query.starts, query.goals))
     start, goal = materialize((cell_bitboard(start, R), cell_bitboard(goal, R)), opaque_true)
     reachable = space_time.reach_goal(
         start,
         goal,
         blocked,
         may_wait=query.may_wait,
-        earliest=select_agent(node.earliest, agent),
+        earliest=select_entry(node.earliest, agent),
         latest=latest,
         layers=buffers.layers,
         patient=~query.sum_objective,
@@ -250,7 +250,7 @@ def _forbidden_moves(
     zero = jnp.zeros((), query.free.dtype)
     rows = np.arange(R, dtype=query.free.dtype)[:, None]
     t = np.arange(times, dtype=np.int16)[:, None, None]
-    cells, *moves = (select_agent(words, agent) for words in node.forbidden)
+    cells, *moves = (select_entry(words, agent) for words in node.forbidden)
     cells |= ~query.free
     for k in range(K):
         # A path ends at its agent's goal. Once the agent must rest there, others must not enter.
@@ -258,6 +258,6 @@ def _forbidden_moves(
         cells |= jnp.where(resting, bits.bit[k, -1], zero)
     # Forbid the required cells of other agents, and if this agent has one, all cells except it.
     cells |= unite_cells(node.fixed[0], node.fixed[1], R, ~is_agent)
-    row, bit = (select_agent(part, agent)[:, None] for part in node.fixed)
+    row, bit = (select_entry(part, agent)[:, None] for part in node.fixed)
     cells |= jnp.where(bit == 0, zero, ~jnp.where(rows == row, bit, zero))
     return Blocked(cells, *moves)

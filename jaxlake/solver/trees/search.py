@@ -193,12 +193,12 @@ def _expand(lanes: TreeLanes, teams: Teams) -> TreeLanes:
     # Replan the agent, with the latest arrival at which the node can be within the bound.
     node, (limit, fixed) = tree_node.toggle_constraint(lanes.node, level, splits)
     level = level._replace(limit=limit, fixed=fixed)
-    is_absent = tree_node.select_agent(query.goals, agent) == ABSENT
-    old_cost = tree_node.select_agent(node.costs, agent)
-    old_path = tree_node.select_agent(node.paths, agent)
+    is_absent = tree_node.select_entry(query.goals, agent) == ABSENT
+    old_cost = tree_node.select_entry(node.costs, agent)
+    old_path = tree_node.select_entry(node.paths, agent)
     other_costs = jnp.sum(node.costs, axis=0, dtype=jnp.int16) - old_cost
     latest_within_bound = jnp.where(query.sum_objective, lanes.bound - other_costs, lanes.bound)
-    latest_allowed = jnp.minimum(tree_node.select_agent(node.latest, agent), T)
+    latest_allowed = jnp.minimum(tree_node.select_entry(node.latest, agent), T)
     latest = jnp.minimum(latest_allowed, latest_within_bound)
     path, arrival, buffers = tree_node.replan_agent(
         query, lanes.buffers, node, agent, jnp.where(active & ~is_absent, latest, jnp.int16(-1))
