@@ -76,12 +76,12 @@ def run(
     remaining = [chunk for chunk in chunks if not folder.has_chunk(chunk)]
     report = progress or (lambda _: None)
     meter = _ProgressMeter(spec, len(chunks))
-    count = len(chunks) - len(remaining)
-    report(meter.read(count))
+    chunks_done = len(chunks) - len(remaining)
+    report(meter.update(chunks_done))
     for chunk, result in _run_chunks(spec, remaining, devices):
         folder.write(chunk, result)
-        count += 1
-        report(meter.read(count))
+        chunks_done += 1
+        report(meter.update(chunks_done))
     _wait_for_processes()
     return folder.finalize()
 
@@ -99,7 +99,7 @@ def local_chunks(spec: SweepSpec, part: tuple[int, int]) -> range:
     """Return the chunks of a part that belong to this process; raise `SweepError` if invalid."""
     index, parts = part
     if not 0 <= index < parts:
-        raise SweepError(f"part must be I/N with 0 <= I < N, got {index}/{parts}")
+        raise SweepError(f"part must be (i, n) with 0 <= i < n, got {part}")
     return range(index, spec.chunks, parts)[jax.process_index() :: jax.process_count()]
 
 
@@ -166,16 +166,16 @@ class _ProgressMeter:
         self._chunks = chunks
         self._readings: list[tuple[float, int]] = []  # times in seconds, and chunks on disk
 
-    def read(self, count: int) -> Progress:
-        """Return the progress after `count` chunks of this process are on disk."""
-        self._readings = [*self._readings[:2], (time.monotonic(), count)]
+    def update(self, chunks_done: int) -> Progress:
+        """Record that `chunks_done` chunks of this process are on disk; return the progress."""
+        self._readings = [*self._readings[:2], (time.monotonic(), chunks_done)]
         rate = seconds_left = None
         if len(self._readings) == 3:
-            (start, start_count), (now, _) = self._readings[1:]
-            seconds_per_chunk = max(now - start, 1e-9) / (count - start_count)
+            (start, chunks_at_start), (now, _) = self._readings[1:]
+            seconds_per_chunk = max(now - start, 1e-9) / (chunks_done - chunks_at_start)
             rate = self._chunk_boards / seconds_per_chunk
-            seconds_left = seconds_per_chunk * (self._chunks - count)
-        return Progress(count, self._chunks, rate, seconds_left)
+            seconds_left = seconds_per_chunk * (self._chunks - chunks_done)
+        return Progress(chunks_done, self._chunks, rate, seconds_left)
 
 
 def _wait_for_processes() -> None:
