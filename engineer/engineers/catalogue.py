@@ -1,4 +1,4 @@
-"""Scripted engineers by name. They need only the settings of a run."""
+"""Scripted engineers by name: those that need no language model of the run."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -37,14 +37,14 @@ class RunSettings:
 
 SCRIPTED: dict[str, Callable[[RunSettings], Engineer]] = {
     "fixed": lambda run: FixedEngineer(run.initial),
-    "fixed_random": lambda run: RandomEngineer(run.seed, "fixed_random"),
-    "random": lambda run: RandomEngineer(),
+    "fixed_random": lambda run: RandomEngineer(run.seed, "fixed_random"),  # one draw for all stages
+    "random": lambda run: RandomEngineer(),  # a new draw for each stage
     "easy_to_hard": lambda run: EasyToHardEngineer(run.stages),
     "hard_only": lambda run: EasyToHardEngineer(1, "hard_only"),
     "learnability": lambda run: LearnabilityEngineer(),
-    "sec_bandit": lambda run: SecBanditEngineer(),
+    "sec_bandit": lambda run: SecBanditEngineer(),  # Self-Evolving Curriculum
     "rule": lambda run: RuleEngineer(),
-    "learned": lambda run: learned_engineer(),
+    "learned": lambda run: learned_engineer(),  # seven parameters, trained on simulated runs
 }
 
 
