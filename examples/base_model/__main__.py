@@ -7,7 +7,7 @@ from pathlib import Path
 from examples.base_model.recipe import Recipe
 from training.errors import UserError
 from training.runtime import set_library_defaults
-from training.schema import load_as
+from training.schema import load_config
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -19,7 +19,7 @@ def main(arguments: list[str] | None = None) -> int:
     args = parser.parse_args(arguments)
     set_library_defaults()
     try:
-        recipe = load_as(Recipe, args.recipe, args.set)
+        recipe = load_config(Recipe, args.recipe, args.set)
         from examples.base_model.train import train
 
         train(recipe, args.run_dir or Path("runs") / recipe.name)

@@ -48,7 +48,7 @@ from training.run.records import six_digits
 from training.run.shared_directory import open_run
 from training.sampling.engines import start_sampler
 from training.sampling.sampler import Completion, Sampler, SamplingRequest, Tokens
-from training.schema import RunConfig, load, load_as
+from training.schema import RunConfig, load, load_config
 
 DESIGNS = STAGES - 1
 """Number of designs in a simulated run."""
@@ -164,7 +164,7 @@ def train(config: RunConfig, path: Path) -> Path:
     """Train in the directory `path`, or resume there, and return the folder of the model."""
     folder = huggingface.resolve_model(config.model.pretrained or "jaxlake-base")
     policy, params = load_run_policy(folder, config)
-    recipe = load_as(Recipe, Path(__file__).with_name("recipe.yaml"), ["boards.count=4096"])
+    recipe = load_config(Recipe, Path(__file__).with_name("recipe.yaml"), ["boards.count=4096"])
     plans = policy.encode_examples(draw_plans(recipe, draw_held_out(recipe, 32)))
     with (
         open_run(config, path) as (directory, _),

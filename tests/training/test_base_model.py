@@ -20,10 +20,10 @@ from tests.paths import ROOT
 from training.policy.huggingface import PACKAGED_MODELS, resolve_model
 from training.policy.policy import load_policy
 from training.run.digests import DIGESTS_FILE
-from training.schema import Model, Prompt, Sampling, load_as, read_yaml
+from training.schema import Model, Prompt, Sampling, load_config, read_yaml
 
 FOLDER = PACKAGED_MODELS["jaxlake-base"]
-RECIPE = load_as(Recipe, ROOT / "examples/base_model/recipe.yaml", ())
+RECIPE = load_config(Recipe, ROOT / "examples/base_model/recipe.yaml", ())
 
 
 def test_model_files_match_their_hashes():

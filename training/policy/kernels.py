@@ -43,7 +43,7 @@ class AttentionImplementation:
         return self.kind == TRITON and num_keys >= MIN_KERNEL_KEYS
 
     def is_blockwise(self, num_keys: int, limit: int) -> bool:
-        """Return whether XLA computes scores by block, as all kinds but PLAIN do above `limit` keys."""
+        """Return whether XLA scores by block, as all kinds but PLAIN do above `limit` keys."""
         return self.kind == BLOCKWISE or (self.kind != PLAIN and num_keys > limit)
 
 

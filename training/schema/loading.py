@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import yaml
 from pydantic import ValidationError
@@ -14,15 +14,15 @@ from training.errors import Location, UserError, format_validation_errors
 from training.schema.run_config import RunConfig
 from training.schema.section import Section
 
-Configuration = TypeVar("Configuration", bound=Section)
+ConfigT = TypeVar("ConfigT", bound=Section)
 
 
 def load(path: Path, overrides: Sequence[str] = ()) -> RunConfig:
-    """Return the configuration of a run; see `load_as`."""
-    return load_as(RunConfig, path, overrides)
+    """Return the configuration of a run; see `load_config`."""
+    return load_config(RunConfig, path, overrides)
 
 
-def load_as(schema: type[Configuration], path: Path, overrides: Sequence[str]) -> Configuration:
+def load_config(schema: type[ConfigT], path: Path, overrides: Sequence[str]) -> ConfigT:
     """Read a YAML file, apply overrides and return the validated configuration.
 
     Args:
@@ -34,7 +34,7 @@ def load_as(schema: type[Configuration], path: Path, overrides: Sequence[str]) -
         UserError: The file can't be read, is not YAML, or a key or value is not allowed.
     """
     tree = read_yaml(path)
-    require_kind(schema.__name__, path, tree)
+    require_schema(schema.__name__, path, tree)
     for override in overrides:
         apply_override(override, tree)
     try:
@@ -45,23 +45,27 @@ def load_as(schema: type[Configuration], path: Path, overrides: Sequence[str]) -
         raise UserError("\n".join(lines)) from error
 
 
-_COMMANDS_BY_SCHEMA = {
-    "RunConfig": ("run", {"environment", "validation"}),
-    "StudyConfig": ("study", {"base"}),
+class _FileKind(NamedTuple):
+    command: str  # the command that reads such files
+    keys: set[str]  # keys that only such files have
+
+
+_FILE_KINDS = {
+    "RunConfig": _FileKind("run", {"environment", "validation"}),
+    "StudyConfig": _FileKind("study", {"base"}),
 }
-"""By schema: the command that reads its files, and the keys that identify them."""
 
 
-def require_kind(schema: str, path: Path, tree: Mapping[Any, Any]) -> None:
+def require_schema(schema: str, path: Path, tree: Mapping[Any, Any]) -> None:
     """Raise a `UserError` that names the right command if the file belongs to another schema."""
-    expected = _COMMANDS_BY_SCHEMA.get(schema)
-    if expected is None or expected[1] <= set(tree):
+    expected = _FILE_KINDS.get(schema)
+    if expected is None or expected.keys <= set(tree):
         return
-    for command, keys in _COMMANDS_BY_SCHEMA.values():
+    for command, keys in _FILE_KINDS.values():
         if keys <= set(tree):
             raise UserError(
                 f"{path}: has {' and '.join(sorted(keys))} as keys, so it is a file for "
-                f"`jaxlake {command}`, not for `jaxlake {expected[0]}`"
+                f"`jaxlake {command}`, not for `jaxlake {expected.command}`"
             )
 
 
@@ -89,7 +93,7 @@ def _allowed_keys(schema: type[Section], location: Location) -> str:
     for part in location[:-1]:
         field = getattr(model, "model_fields", {}).get(part)
         if field is None:
-            return "the schema's own"
+            return 'those on the documentation page "All keys"'
         kinds = getattr(field.annotation, "__args__", (field.annotation,))
         model = next((kind for kind in kinds if hasattr(kind, "model_fields")), None)
     return ", ".join(model.model_fields) if model is not None else "none"

@@ -11,7 +11,7 @@ from pydantic import Field, ValidationError, model_validator
 from training.errors import Location, UserError, did_you_mean, format_validation_errors
 from training.run.forking import has_same_first_stage
 from training.schema import RunConfig, Section, load, read_yaml
-from training.schema.loading import require_kind
+from training.schema.loading import require_schema
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$")]
 Seed = Annotated[int, Field(strict=True, ge=0, lt=2**31)]
@@ -193,7 +193,7 @@ def load_study(
 def _merge_base_studies(path: Path) -> tuple[dict[Any, Any], Path]:
     """Return a study's keys, including those of base studies, and the path of the run's YAML."""
     tree, base, visited = read_yaml(path), path, {path.resolve()}
-    require_kind(StudyConfig.__name__, path, tree)
+    require_schema(StudyConfig.__name__, path, tree)
     while isinstance(name := tree.get("base"), str):
         base = base.parent / name
         if not base.is_file() or "base" not in (base_tree := read_yaml(base)):
