@@ -61,7 +61,9 @@ class Sizes:
 FULL = Sizes(solve=1 << 14, generate=1 << 14, environments=4096, steps=128)
 QUICK = Sizes(solve=1 << 9, generate=1 << 8, environments=256, steps=16)
 
-_CBS = Side("w9-pathfinding CBS", f"{_WORKERS}.w9_cbs", fields={"max_time": 1.0}, takes_boards=True)
+_CBS = Side(
+    "w9-pathfinding CBS", f"{_WORKERS}.w9_cbs", fields={"max_seconds": 1.0}, takes_boards=True
+)
 
 
 def cases(sizes: Sizes) -> list[Case]:

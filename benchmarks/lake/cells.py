@@ -82,31 +82,31 @@ def measure(cells: Sequence[Cell], cores: int, options: argparse.Namespace) -> I
         ours = stack.enter_context(start_worker(_OURS, cores))
         peers = [stack.enter_context(start_worker(_PEER, 1)) for _ in range(cores)]
         for cell in cells:
-            boards = Path(folder) / f"{cell.name}.npz"
+            path = Path(folder) / f"{cell.name}.npz"
             write_boards(
-                boards,
+                path,
                 count=options.boards,
                 size=cell.size,
                 num_agents=cell.agents,
                 hole_ratio=cell.drawn_ratio,
                 seed=_SEED,
             )
-            yield _compare(cell, boards, ours, peers, options)
+            yield _compare(cell, path, ours, peers, options)
 
 
 def _compare(
-    cell: Cell, boards: Path, ours: Worker, peers: Sequence[Worker], options: argparse.Namespace
+    cell: Cell, path: Path, ours: Worker, peers: Sequence[Worker], options: argparse.Namespace
 ) -> Json:
     cores = len(peers)
-    prepared = ours.ask("prepare", boards=str(boards), cores=cores)
+    prepared = ours.ask("prepare", path=str(path), cores=cores)
     for core, peer in enumerate(peers):
-        peer.ask("prepare", boards=str(boards), max_time=options.max_time, core=core)
+        peer.ask("prepare", path=str(path), max_seconds=options.max_time, core=core)
     solvable = {i for i, status in enumerate(prepared["status"]) if status != 1}
 
     def ask_peers(indices: Set[int]) -> list[Share]:
         def ask(core: int) -> Share:
             share = sorted(index for index in indices if index % cores == core)
-            return peers[core].ask("solve_some", boards=share)["boards"]
+            return peers[core].ask("solve_some", indices=share)["boards"]
 
         with ThreadPoolExecutor(cores) as pool:
             return list(pool.map(ask, range(cores)))
@@ -115,7 +115,7 @@ def _compare(
     costs = sorted((index, cost) for share in shares for index, _, cost in share)
     solved_by_peer = {index for index, cost in costs if cost is not None}
     seconds: dict[str, list[float]] = {"ours": [], "peer": []}
-    ours.ask("choose", boards=sorted(solved_by_peer))
+    ours.ask("choose", indices=sorted(solved_by_peer))
     for _ in range(options.repeats):
         seconds["ours"].append(ours.ask("solve_chosen")["seconds"])
         seconds["peer"].append(longest_share(ask_peers(solved_by_peer)))

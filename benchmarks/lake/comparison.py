@@ -63,13 +63,13 @@ def compare(case: Case, seconds: float, repeats: int, devices: int) -> dict[str,
         "peer": {"name": case.peer.name},
     }
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-        boards = Path(folder) / "boards.npz"
-        write_boards(boards, **vars(case.boards), seed=_SEED)
+        path = Path(folder) / "boards.npz"
+        write_boards(path, **vars(case.boards), seed=_SEED)
         workers: dict[str, Worker] = {}
         for name, side in (("ours", case.ours), ("peer", case.peer)):
             fields = dict(side.fields)
             if side.takes_boards:
-                fields["boards"] = str(boards)
+                fields["path"] = str(path)
             if side.takes_devices:
                 fields["devices"] = devices
             try:
@@ -86,8 +86,8 @@ def compare(case: Case, seconds: float, repeats: int, devices: int) -> dict[str,
                 if measured["seconds"] > 0:
                     row[name]["rates"].append(measured["units"] / measured["seconds"])
         if case.name.startswith("solve-") and len(workers) == 2:
-            answers = {name: worker.ask("answers") for name, worker in workers.items()}
-            row["agreement"] = compare_costs(answers["ours"], answers["peer"])
+            costs = {name: worker.ask("costs") for name, worker in workers.items()}
+            row["agreement"] = compare_costs(costs["ours"], costs["peer"])
     for name in workers:
         row[name]["median"] = statistics.median(row[name]["rates"])
     row["ratio"] = _ratio(row)

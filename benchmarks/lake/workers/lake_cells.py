@@ -25,14 +25,14 @@ class _CellSolver:
     def __init__(self) -> None:
         self._programs: dict[tuple[int, ...], Program] = {}
 
-    def prepare(self, boards: str, cores: int) -> dict[str, Any]:
+    def prepare(self, path: str, cores: int) -> dict[str, Any]:
         """Read a file, compile the solver if the boards' shape is new, and solve once.
 
         The first call pins the process to `cores` of its available cores.
         """
         if not self._programs:
             os.sched_setaffinity(0, set(sorted(os.sched_getaffinity(0))[:cores]))
-        self._boards = batch = read_boards(boards)
+        self._boards = batch = read_boards(path)
         self._shape = (*batch.holes.shape, batch.starts.shape[1])
         compile_seconds = 0.0
         if self._shape not in self._programs:
@@ -47,10 +47,10 @@ class _CellSolver:
             "costs": solutions.sum_of_costs.tolist(),
         }
 
-    def choose(self, boards: list[int]) -> dict[str, Any]:
+    def choose(self, indices: list[int]) -> dict[str, Any]:
         """Select boards as the next batch; copies of the easiest one pad it."""
-        easiest = min(boards, key=lambda index: int(self._effort[index])) if boards else 0
-        rows = np.array(boards + [easiest] * (len(self._effort) - len(boards)))
+        easiest = min(indices, key=lambda index: int(self._effort[index])) if indices else 0
+        rows = np.array(indices + [easiest] * (len(self._effort) - len(indices)))
         chosen = jax.tree.map(lambda leaf: np.asarray(leaf)[rows], self._boards)
         self._batch = jax.block_until_ready(self._placed(chosen))
         return {}

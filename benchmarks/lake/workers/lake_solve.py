@@ -37,9 +37,9 @@ def solve_drawn(board: jaxlake.Instance) -> jaxlake.Solution:
 class _Solver(ProgramContestant):
     """The compiled solver and its boards; a unit is a board solved or proved unsolvable."""
 
-    def prepare(self, boards: str, count: int, devices: int) -> dict[str, Any]:
+    def prepare(self, path: str, count: int, devices: int) -> dict[str, Any]:
         """Read the boards, compile the solver, and solve them once for the comparison of costs."""
-        instances = read_boards(boards, count)
+        instances = read_boards(path, count)
         self.program = build(jax.vmap(solve_drawn), (instances,), (BATCH,), devices)
         self._solutions = jax.tree.map(np.asarray, self.program())
         status = self._solutions.status
@@ -47,7 +47,7 @@ class _Solver(ProgramContestant):
         counts = {s.name.lower(): int(np.sum(status == s)) for s in jaxlake.Status}
         return {"compile_seconds": self.program.compile_seconds, "boards": count, **counts}
 
-    def answers(self) -> dict[str, Any]:
+    def costs(self) -> dict[str, Any]:
         """Return the status and the optimal sum of costs of each board."""
         return {
             "status": self._solutions.status.tolist(),

@@ -32,7 +32,7 @@ class _Lake(ProgramContestant):
 
     def prepare(
         self,
-        boards: str,
+        path: str,
         observation: str,
         episode_steps: int,
         environments: int,
@@ -43,7 +43,7 @@ class _Lake(ProgramContestant):
         environment = LakeEnvironment(
             conflict=ConflictPolicy.BLOCK_BOTH, observation=_OBSERVATIONS[observation]
         )
-        instances = read_boards(boards)
+        instances = read_boards(path)
         params = env_params(instances, max_steps=episode_steps)
         shape = (environments, steps, instances.agent_mask.shape[1])
         actions = np.random.default_rng(0).integers(0, len(jaxlake.Action), shape, dtype=np.int32)

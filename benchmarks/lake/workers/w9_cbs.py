@@ -18,20 +18,20 @@ _MAX_LENGTH = 400
 class _Cbs:
     """The boards, the index of the next board, and the costs found so far."""
 
-    def prepare(self, boards: str, max_time: float, core: int | None = None) -> dict[str, Any]:
+    def prepare(self, path: str, max_seconds: float, core: int | None = None) -> dict[str, Any]:
         """Read the boards of an NPZ file into the library's format.
 
-        `core` pins the process to one of the parent's cores.
+        A search gives up after `max_seconds`. `core` pins the process to one of the parent's cores.
         """
         if core is not None:
             allowed = sorted(os.sched_getaffinity(os.getppid()))
             os.sched_setaffinity(0, {allowed[core % len(allowed)]})
-        arrays = np.load(boards)
+        arrays = np.load(path)
         # The library expects (column, row), and the weight -1 for blocked cells.
         self._weights = np.where(arrays["holes"], -1, 1).tolist()
         self._starts = [[(c, r) for r, c in board] for board in arrays["starts"].tolist()]
         self._goals = [[(c, r) for r, c in board] for board in arrays["goals"].tolist()]
-        self._max_time = max_time
+        self._max_seconds = max_seconds
         self._next = 0
         self._costs: dict[int, int | None] = {}
         self._solve(0)
@@ -40,8 +40,8 @@ class _Cbs:
     def measure(self, seconds: float) -> dict[str, Any]:
         """Solve boards from where the last call stopped, cyclically.
 
-        The time covers only building the library's environment and its search. `units` and
-        `seconds` count the solved boards.
+        `units` is the number of solved boards, and `seconds` the time spent on them: on building
+        the library's environment and on its search.
         """
         solved, solved_seconds, failed_seconds = 0, 0.0, 0.0
         while solved_seconds + failed_seconds < seconds:
@@ -58,17 +58,17 @@ class _Cbs:
                 solved_seconds += elapsed
         return {"units": solved, "seconds": solved_seconds}
 
-    def solve_some(self, boards: list[int]) -> dict[str, Any]:
+    def solve_some(self, indices: list[int]) -> dict[str, Any]:
         """Solve these boards; return [index, seconds, cost or null] of each."""
-        answers = []
-        for index in boards:
+        results = []
+        for index in indices:
             start = time.perf_counter()
             paths = self._solve(index)
             seconds = time.perf_counter() - start
-            answers.append([index, seconds, self._cost(index, paths)])
-        return {"boards": answers}
+            results.append([index, seconds, self._cost(index, paths)])
+        return {"boards": results}
 
-    def answers(self) -> dict[str, Any]:
+    def costs(self) -> dict[str, Any]:
         """Return (index, cost) of each board seen; the cost is null if CBS gave up."""
         return {"costs": sorted(self._costs.items())}
 
@@ -80,7 +80,7 @@ class _Cbs:
                 self._starts[index],
                 self._goals[index],
                 max_length=_MAX_LENGTH,
-                max_time=self._max_time,
+                max_time=self._max_seconds,
             )
         except RuntimeError:
             return None
