@@ -2,8 +2,7 @@
 
 Holes are a uniform random set of an exact number of cells, by Floyd's algorithm (Bentley and Floyd,
 CACM 30(9), 1987). Starts and goals are then drawn from the remaining free cells.
-
-B candidates, boards padded to N x N, K agent slots, W 32-bit words of cells, V = W + K.
+Shapes: B candidates, boards padded to N x N, K agent slots, W 32-bit words of cells, V = W + K.
 """
 
 import jax

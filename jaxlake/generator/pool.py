@@ -1,4 +1,4 @@
-"""Pool of board slots in which `generate` builds sets: layout, state and finished sets."""
+"""Pool of C * M board slots in which `generate` builds C sets: layout, state and finished sets."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -24,7 +24,7 @@ NUM_KINDS = 2  # boards that need no wait, boards that need one
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Generated:
-    """n boards, ordered by cell and by candidate within a cell, with unfilled slots last.
+    """n boards of S cells, ordered by cell and by candidate in a cell, with unfilled slots last.
 
     Unfilled slots have no agents. Their solutions are UNKNOWN, with -1 for costs and actions. Cells
     of the same kind draw from one stream of candidates. The last five counts cover this stream up
@@ -86,7 +86,7 @@ class PoolState(NamedTuple):
     filled: jax.Array  # int32 (G, 2), filled slots of each stream by kind
     counters: jax.Array  # int32 (G, 5), candidates, then counts by Status, then duplicates
     candidate: jax.Array  # int32 (C * M,), number of the candidate in each slot, or _UNFILLED
-    codes: jax.Array  # uint32 (C * M, V + 1), code and stream of the candidate in each slot
+    codes: jax.Array  # uint32 (C * M, V + 1), code of V words and stream of each candidate
     solutions: Solution  # leaves (C * M, ...)
     table: jax.Array  # int32 (T,), slots by code
 

@@ -45,7 +45,7 @@ class Lanes(NamedTuple):
 
 
 class Candidates(NamedTuple):
-    """Boards of a round's lanes."""
+    """Boards of a round's lanes, and their codes of V words."""
 
     codes: jax.Array  # uint32 (B, V)
     in_part: jax.Array  # bool (B,), whether the board belongs to the requested part

@@ -71,7 +71,7 @@ def check_policy(name: str, policy: object) -> None:
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class JointRollout:
-    """Episodes of a policy on B boards."""
+    """Episodes of at most T steps of a policy on B boards with K slots."""
 
     actions: jax.Array  # int8 (B, T, K), the executed actions; WAIT from `length` on
     length: jax.Array  # int32 (B,), steps until all goals are reached, a rule is broken, or T

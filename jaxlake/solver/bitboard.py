@@ -1,7 +1,7 @@
 """Bitboards: sets of cells with one word per row of the board.
 
-A batch of bitboards is an array uint16 or uint32 (R, B), written "words (R, B)" below. A cell is an
-int16 number, row * 64 + column.
+The bitboards of B boards with R rows are an array uint16 or uint32 (R, B), called "words (R, B)"
+below. A cell is an int16 number, row * 64 + column.
 """
 
 from functools import reduce

@@ -2,6 +2,7 @@
 
 A plan in which every agent arrives as early as it could alone is optimal. Prioritised planning
 (Erdmann and Lozano-Perez 1987) finds such plans for most boards, which then need no exact search.
+Shapes: B boards with R rows, K agents, T time steps.
 """
 
 from collections.abc import Callable

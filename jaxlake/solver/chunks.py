@@ -1,4 +1,4 @@
-"""Chunked processing of large batches, with chunk sizes that depend on the platform.
+"""Chunked processing of batches of B lanes, with chunk sizes that depend on the platform.
 
 Only the constants `TEAM_LANES`, `SHARED_SPLITS` and `EXPANSIONS_BEFORE_TEAM` affect results.
 """

@@ -1,4 +1,4 @@
-"""Exact solver for boards with three to five slots.
+"""Exact solver for B boards with K = 3 to 5 slots, hence P = K * (K - 1) / 2 pairs of agents.
 
 Prioritised planning and pairs of agents give bounds on both optima. A search of constraint trees
 and a dense joint search then only examine the boards and costs between these bounds.

@@ -3,7 +3,7 @@
 The search visits the sets S of cells that the agents can occupy. The agents carry tokens: the
 arrangement w(S) maps s to the token in the s-th cell of S. Moves that lead to a visited set close
 loops, which generate a permutation group (Kornhauser, Miller and Spirakis 1984).
-design_notes/solver.md has the proof.
+design_notes/solver.md has the proof. Shapes: B boards of N x N cells, K agents.
 """
 
 from functools import cache

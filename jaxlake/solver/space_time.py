@@ -1,6 +1,7 @@
 """Earliest arrival of one agent among moving obstacles, for many boards at once.
 
-Sets of cells are bitboards. A level is a search with its own blocked cells and moves.
+Sets of cells are bitboards. A level is a search with its own blocked cells and moves. Shapes: B
+boards with R rows, K agents, T time steps.
 """
 
 from functools import reduce

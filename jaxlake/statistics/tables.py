@@ -80,7 +80,7 @@ def tabulate(
     *,
     axis_name: str | tuple[str, ...] | None = None,
 ) -> Statistics:
-    """Return the table of a batch of outcomes.
+    """Return the table of B outcomes.
 
     `first_failure_time` does not count parse errors, which have no time.
 

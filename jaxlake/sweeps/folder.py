@@ -1,7 +1,4 @@
-"""Files of a sweep: `manifest.json`, and those of each chunk of configurations.
-
-A chunk has one Parquet file of rows and, if `spec.tables`, one NPZ file of tables.
-"""
+"""Files of a sweep: the manifest, and rows and optionally tables per chunk of configurations."""
 
 import hashlib
 import json
@@ -53,11 +50,11 @@ class SweepFolder:
     spec: SweepSpec
 
     def rows_path(self, chunk: int) -> AnyPath:
-        """Return the path of a chunk's rows."""
+        """Return the path of the Parquet file of a chunk's rows."""
         return self.path / ROWS_FOLDER / f"rows-{chunk:06d}.parquet"
 
     def tables_path(self, chunk: int) -> AnyPath:
-        """Return the path of a chunk's tables."""
+        """Return the path of a chunk's NPZ file, which exists if `spec.tables`."""
         return self.path / TABLES_FOLDER / f"tables-{chunk:06d}.npz"
 
     def create_or_verify(self) -> None:
@@ -99,8 +96,7 @@ class SweepFolder:
 
         Args:
             chunk: The index of the chunk.
-            result: Leaves (C, P, ...) of C configurations and P policies. Configurations beyond
-                the end of the chunk are left out.
+            result: Leaves (C, P, ...) of C configurations and P policies. Padding is left out.
         """
         spec, chunk_id = self.spec, self._make_chunk_id(chunk)
         chunk_range = spec.chunk_range(chunk)

@@ -1,4 +1,4 @@
-"""Compiled program of one chunk of a sweep: policies play boards of many configurations."""
+"""Compiled program of a chunk of a sweep: P policies play boards of C configurations."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -18,7 +18,7 @@ from jaxlake.solver.chunks import Widths, map_chunks
 
 
 class DenseBoards(NamedTuple):
-    """Boards to search, boards last."""
+    """B boards of N x N cells with K agents, boards last."""
 
     free: jax.Array  # bool (N, N, B)
     starts: jax.Array  # int32 (K, 2, B), (row, column)
@@ -31,7 +31,7 @@ class DenseBoards(NamedTuple):
 
 
 class Components(NamedTuple):
-    """Numbered cells and edges of each agent's component.
+    """Numbered cells and edges of the components of K agents.
 
     Cells are coloured like a chessboard.
     """

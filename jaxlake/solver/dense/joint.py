@@ -1,7 +1,8 @@
 """Dense joint search for boards with few cells.
 
 The search computes D_c, the set of all joint states that can be reached at cost c or less, for
-c = 0, 1, 2, ... until a set holds the goal (design_notes/solver.md).
+c = 0, 1, 2, ... until a set holds the goal (design_notes/solver.md). Shapes: B boards, K agents, T
+time steps; `step` defines A and W.
 """
 
 from collections.abc import Callable

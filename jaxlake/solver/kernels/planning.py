@@ -1,6 +1,6 @@
 """Kernels for distances and prioritised planning, with one board per lane.
 
-Here a set of cells has one word per row of the board, see `solver.bitboard`.
+A set of cells has R words, one per row of the board. Shapes: B boards, K agents, T time steps.
 """
 
 from functools import partial

@@ -2,7 +2,7 @@
 
 The delay of an agent is the number of steps by which it arrives later than alone. Entry e of a
 staircase is the least delay of the second agent if the delay of the first is at most e
-(design_notes/solver.md).
+(design_notes/solver.md). Shapes: B lanes, P pairs of agents, M and W as in `joint_search`.
 """
 
 from collections.abc import Sequence

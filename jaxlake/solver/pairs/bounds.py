@@ -1,4 +1,4 @@
-"""Lower bounds for boards with more than two agents, from exact solutions of their pairs."""
+"""Lower bounds for B boards with K agents, from exact solutions of their P pairs of agents."""
 
 from collections.abc import Sequence
 from functools import reduce
@@ -20,7 +20,7 @@ from jaxlake.solver.pairs.joint_search import FAR, JointOptima, TwoAgentBoards, 
 
 
 class PairOptima(NamedTuple):
-    """Optima of two agents that are alone on the board."""
+    """Optima of B pairs of agents, each alone on its board."""
 
     sum_of_costs: jax.Array  # int32 (B,), FAR if unknown
     makespan: jax.Array  # int32 (B,), FAR if unknown

@@ -2,7 +2,7 @@
 
 L_t is the set of joint cells that both agents can reach in t steps. An agent retires when it stays
 at its goal for good. S_c is the set of cells that the other agent can then reach at total cost c.
-design_notes/solver.md derives both sets.
+design_notes/solver.md derives both sets. Shapes: B lanes, M `Geometry.cells`, W `Geometry.words`.
 """
 
 from functools import reduce
@@ -52,7 +52,7 @@ def max_joint_boards(board: Geometry, widths: Widths, horizon: int | None) -> in
 
 
 class TwoAgentBoards(NamedTuple):
-    """Boards of M cells with two agents, boards last."""
+    """Boards with two agents, one per lane; lanes are the last axis."""
 
     free: jax.Array  # bool (M, B)
     starts: jax.Array  # int32 (2, B), cells

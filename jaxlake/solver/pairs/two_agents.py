@@ -1,4 +1,4 @@
-"""Exact solver for boards with two agents, based on the dense joint search."""
+"""Exact solver for B boards with two agents, based on the dense joint search."""
 
 from typing import NamedTuple
 

@@ -1,7 +1,4 @@
-"""Conflicts between paths, and the choice of the conflict to split on.
-
-K agents, T time steps, B lanes.
-"""
+"""Conflicts between paths of K agents in B lanes, and the choice of the conflict to split on."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -43,7 +40,7 @@ def choose_conflict(
     child costs more, and these before all others. Among equals, the earliest comes first.
 
     Args:
-        paths: int16 (K, T + 1, B), cells, with FORCED.
+        paths: int16 (K, T + 1, B), cells at times 0 to T, with FORCED.
         costs: int16 (K, B), last arrivals.
         sum_objective: bool (B,), whether the bound is on the sum of costs; else on the makespan.
         bound: int16 (B,), the current bound.

@@ -1,4 +1,4 @@
-"""Lanes that search constraint trees: their state, and how they start queries."""
+"""B lanes that search constraint trees: their state, and how they start queries."""
 
 from typing import NamedTuple
 
@@ -28,7 +28,7 @@ class Teams(NamedTuple):
 
 
 class TreeLanes(NamedTuple):
-    """Lanes of a search, each at its own node."""
+    """Lanes of a search, each at its own node. `node` defines the axes."""
 
     query_index: jax.Array  # int32 (B,), index of the current query, -1 for idle lanes
     query: TreeQueries  # leaves (..., B), the current queries

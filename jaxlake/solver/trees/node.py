@@ -1,6 +1,7 @@
 """Nodes of constraint trees: their paths and constraints, and the branch from the root.
 
-A lane is one index of the last axis of the arrays. Every lane searches a tree of its own.
+Each of B lanes, the last axis of the arrays, searches a tree of its own. Shapes: K agents, P pairs
+of agents, L levels, T time steps, R rows of the board.
 """
 
 from collections.abc import Sequence

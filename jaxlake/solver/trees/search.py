@@ -1,6 +1,6 @@
 """Depth-first conflict-based search in many constraint trees at once.
 
-Each lane searches the tree of one query. A lane that finishes starts the next query.
+Each of B lanes searches the tree of one of Q queries. When it finishes, it starts the next query.
 design_notes/solver.md describes the algorithm.
 """
 
