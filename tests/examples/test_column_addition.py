@@ -86,8 +86,8 @@ def test_draw_excludes_exactly_held_out_sums():
 # The verifier
 
 
-def first_failure(problem: Sum, text: str) -> tuple[str | None, int | None]:
-    """Return the first failure by the digits and carries of schoolbook addition."""
+def find_first_failure(problem: Sum, text: str) -> tuple[str | None, int | None]:
+    """Return the kind and the column of the first failure, by schoolbook addition."""
     digits, carries = schoolbook(problem.first, problem.second)
     width = max(len(digits), len(text))
     for column in range(width):
@@ -105,18 +105,18 @@ def first_failure(problem: Sum, text: str) -> tuple[str | None, int | None]:
 
 
 @settings(max_examples=300)
-@given(one=sums(), data=st.data())
-def test_first_failure_matches_schoolbook_addition(one, data):
-    correct, carries = schoolbook(one.first, one.second)
-    assert one.carries == any(carries)
-    assert check_answer(one, f" {correct}\n") == (None, None)
-    assert check_answer(one, "0" + correct) != (None, None)
+@given(problem=sums(), data=st.data())
+def test_check_answer_matches_schoolbook_addition(problem, data):
+    correct, carries = schoolbook(problem.first, problem.second)
+    assert problem.carries == any(carries)
+    assert check_answer(problem, f" {correct}\n") == (None, None)
+    assert check_answer(problem, "0" + correct) != (None, None)
     digits = list(correct)
     for index in data.draw(st.sets(st.integers(0, len(correct) - 1))):
         digits[index] = str(data.draw(st.integers(0, 9)))
     text = data.draw(st.sampled_from(["", "0", "7"])) + "".join(digits)[data.draw(st.booleans()) :]
     assume(text)
-    assert check_answer(one, text) == first_failure(one, text)
+    assert check_answer(problem, text) == find_first_failure(problem, text)
 
 
 @pytest.mark.parametrize(

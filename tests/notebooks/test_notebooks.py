@@ -17,7 +17,7 @@ NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 
 
 def execute(name: str, folder: Path, **environment: str):
-    """Return a notebook as it is after running in a folder; an error in a cell is raised."""
+    """Run a notebook in a folder and return it; an error in a cell is raised."""
     with pytest.MonkeyPatch.context() as patch:
         for variable, value in environment.items():
             patch.setenv(variable, value)
@@ -26,19 +26,19 @@ def execute(name: str, folder: Path, **environment: str):
         return nbclient.NotebookClient(notebook, timeout=900, resources=resources).execute()
 
 
-def outputs(notebook) -> list:
+def list_outputs(notebook) -> list:
     """Return all outputs of all cells."""
     return [output for cell in notebook.cells for output in cell.get("outputs", [])]
 
 
-def printed(notebook) -> str:
+def join_printed(notebook) -> str:
     """Return the printed output of all cells."""
-    return "".join(output.text for output in outputs(notebook) if output.output_type == "stream")
+    streams = (output for output in list_outputs(notebook) if output.output_type == "stream")
+    return "".join(output.text for output in streams)
 
 
-def pictures(notebook) -> int:
-    """Return how many plots are drawn."""
-    return sum("image/png" in output.get("data", {}) for output in outputs(notebook))
+def count_plots(notebook) -> int:
+    return sum("image/png" in output.get("data", {}) for output in list_outputs(notebook))
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
@@ -49,9 +49,8 @@ def test_notebooks_have_outputs_of_one_run(path: Path):
     assert counts == list(range(1, len(cells) + 1))
     outputs = [output for cell in cells for output in cell["outputs"]]
     assert outputs
-    assert not [
-        one for one in outputs if one["output_type"] == "error" or one.get("name") == "stderr"
-    ]
+    assert all(output["output_type"] != "error" for output in outputs)
+    assert all(output.get("name") != "stderr" for output in outputs)
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
@@ -68,7 +67,7 @@ def test_anatomy_notebook_matches_the_run_files(tmp_path: Path):
     (run / "checkpoints/1").mkdir(parents=True)
     (run / "checkpoints/1/an-array").touch()
     executed = execute("anatomy_of_a_run", tmp_path, JAXLAKE_RUN=str(run))
-    text = printed(executed)
+    text = join_printed(executed)
     answers = (run / "stages/3/episodes.jsonl").read_text().splitlines()
     valid = fmean(json.loads(answer)["valid"] for answer in answers)
     shown = re.search(r"^stage 3: ([\d.]+)% valid", text, flags=re.MULTILINE)
@@ -76,17 +75,16 @@ def test_anatomy_notebook_matches_the_run_files(tmp_path: Path):
     assert (run / "stages/1/context.txt").read_text() in text
     assert "stages/1/decision.json" in text
     assert "an-array" not in text
-    assert pictures(executed) == 2
-    assert any(
-        "<svg" in output.get("data", {}).get("text/html", "") for output in outputs(executed)
-    )
+    assert count_plots(executed) == 2
+    pages = [output.get("data", {}).get("text/html", "") for output in list_outputs(executed)]
+    assert any("<svg" in page for page in pages)
 
 
 @pytest.mark.slow
 def test_throughput_notebook_supports_its_conclusions():
     executed = execute("throughput", ROOT, JAXLAKE_NOTEBOOK_SIZE="small")
-    text = printed(executed)
-    assert pictures(executed) == 1
+    text = join_printed(executed)
+    assert count_plots(executed) == 1
     rates = [float(rate.replace(",", "")) for rate in re.findall(r"([\d,]+) boards/s", text)]
     assert len(rates) >= 7
     assert min(rates) > 0

@@ -1,4 +1,6 @@
-"""Observations against the grid's letters, on padded boards."""
+"""Observations match an independent reading of the grid's text, on padded boards."""
+
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -7,15 +9,21 @@ import pytest
 
 from benchmarks import oracles
 from jaxlake.environment import AgentCentred, Compact, Planes, unpack_rows
-from jaxlake.environment.params import EnvState, env_params
+from jaxlake.environment.params import EnvParams, EnvState, env_params
 from tests.jaxlake.solver.boards import random_pool
 
 N, K = 7, 4
 MOVES = oracles.MOVES
 
 
+class Scene(NamedTuple):
+    grids: list[str]
+    params: EnvParams  # of all boards
+    states: EnvState
+
+
 @pytest.fixture(scope="module")
-def scene():
+def scene() -> Scene:
     """Return boards with agents in free cells, including the first and the last."""
     grids, boards = random_pool(8, 40, [3, 4, 7], [2, 3], N, K)
     params = env_params(boards, max_steps=9)
@@ -27,24 +35,27 @@ def scene():
         positions[i, : len(agent_cells)] = agent_cells
     index, false = jnp.arange(len(grids)), jnp.zeros(len(grids), bool)
     time = jnp.full(len(grids), 2, jnp.int32)
-    return grids, params, EnvState(index, jnp.asarray(positions), time, false, false)
+    return Scene(grids, params, EnvState(index, jnp.asarray(positions), time, false, false))
 
 
 def _observe(observation, scene):
-    _, params, states = scene
-    space = observation.space(params)
-    observations, contained = jax.jit(
-        jax.vmap(lambda s: (lambda o: (o, space.contains(o)))(observation(s, params)))
-    )(states)
-    assert contained.all()
+    """Return the observations of all states, after checks of the space and the time."""
+    observe_all = jax.jit(jax.vmap(lambda state: observation(state, scene.params)))
+    observations = observe_all(scene.states)
+    assert jax.vmap(observation.space(scene.params).contains)(observations).all()
     assert (np.asarray(observations.steps_left) == 7).all()
     return jax.device_get(observations)
 
 
-def _board_and_cells(scene, i):
-    board = oracles.read(scene[0][i])
-    cells = np.asarray(scene[2].positions)[i, : len(board.starts)].tolist()
-    return board, list(map(tuple, cells))
+def _read_boards(scene):
+    """Return each board and the cells of its agents."""
+    boards = [oracles.read(grid) for grid in scene.grids]
+    positions = np.asarray(scene.states.positions).tolist()
+    agent_cells = [
+        [tuple(cell) for cell in cells[: len(board.starts)]]
+        for board, cells in zip(boards, positions, strict=True)
+    ]
+    return list(zip(boards, agent_cells, strict=True))
 
 
 def _expected_mask(board, cells):
@@ -56,21 +67,19 @@ def _expected_mask(board, cells):
     return mask
 
 
-def test_compact_equals_the_letters(scene):
+def test_compact_equals_the_grid(scene):
     observations = _observe(Compact(), scene)
     rows = np.asarray(unpack_rows(jnp.asarray(observations.hole_rows), N))
-    assert np.array_equal(rows, np.asarray(scene[1].instances.holes))
-    for i in range(len(scene[0])):
-        board, cells = _board_and_cells(scene, i)
+    assert np.array_equal(rows, np.asarray(scene.params.instances.holes))
+    for i, (board, cells) in enumerate(_read_boards(scene)):
         assert np.array_equal(observations.action_mask[i], _expected_mask(board, cells))
         assert observations.agent_mask[i].sum() == len(cells)
         assert observations.goals[i][: len(cells)].tolist() == [list(goal) for goal in board.goals]
 
 
-def test_planes_equal_the_letters(scene):
+def test_planes_equal_the_grid(scene):
     planes = _observe(Planes(), scene)
-    for i in range(len(scene[0])):
-        board, cells = _board_and_cells(scene, i)
+    for i, (board, cells) in enumerate(_read_boards(scene)):
         expected = np.zeros((N, N, 1 + 2 * K), bool)
         expected[..., 0] = True
         for r, c in board.free:
@@ -86,9 +95,8 @@ def test_planes_equal_the_letters(scene):
 def test_windows_show_neighbours_and_block_outside_cells(scene, radius):
     observations = _observe(AgentCentred(radius), scene)
     W = 2 * radius + 1
-    assert observations.window.shape == (len(scene[0]), K, W, W, 4)
-    for i in range(len(scene[0])):
-        board, agent_cells = _board_and_cells(scene, i)
+    assert observations.window.shape == (len(scene.grids), K, W, W, 4)
+    for i, (board, agent_cells) in enumerate(_read_boards(scene)):
         expected = np.zeros((K, W, W, 4), bool)
         expected[..., 0] = True
         to_goal = np.zeros((K, 2), int)

@@ -9,7 +9,7 @@ from playwright.sync_api import Browser, sync_playwright
 
 from tests.commands import cli as cli
 from tests.training.analysis.pages import ATTACK, STAGE, OpenPage, chromium, open_pages
-from tests.training.analysis.studies import SKILLS, report_only, write_study
+from tests.training.analysis.studies import SKILLS_BY_RUN, report_only, write_study
 from tests.training.sample_run import write_sample_run
 from training.analysis.report import build_report
 from training.analysis.study.config import load_study
@@ -32,7 +32,7 @@ def finished_study(tmp_path_factory: pytest.TempPathFactory) -> Path:
         write_sample_run(
             directory.run_directory(run).path,
             study.make_run_config(run, directory.policy),
-            skill=SKILLS[run.engineer, run.seed],
+            skill=SKILLS_BY_RUN[run.engineer, run.seed],
             count_tokens=len,
             design_seconds=run.seed + 0.25,
         )

@@ -64,7 +64,7 @@ class Page(HTMLParser):
         return " ".join(" ".join(self.words).split())
 
 
-def page_of(run: Path) -> Page:
+def build_page(run: Path) -> Page:
     return Page(build_report(run).read_text(encoding="utf-8"))
 
 

@@ -22,15 +22,16 @@ STUDY: dict[str, Any] = {
     "seeds": [1, 2],
     "baseline": "steady",
 }
-SKILLS = {
+SKILLS_BY_RUN = {
     ("steady", 1): (0.25, 0.3, 0.35, 0.4),
     ("lively", 1): (0.25, 0.4, 0.6, 0.8),
     ("steady", 2): (0.25, 0.3, 0.4, 0.5),
     ("lively", 2): (0.25, 0.4, 0.7, 0.75),
 }
+"""Each run's probability of an undamaged plan, before training and after each stage."""
 FIRST_STAGES = ["first_rounds/steady/1", "first_rounds/steady/2"]
 """The first stages that both engineers of a seed share."""
-RUNS = [f"{engineer}/{seed}" for engineer, seed in SKILLS]
+RUNS = [f"{engineer}/{seed}" for engineer, seed in SKILLS_BY_RUN]
 
 
 def write_study(folder: Path, **changes: Any) -> Path:
@@ -50,13 +51,13 @@ def report_only(folder: Path, *more: str) -> int:
     return study_command(folder, "--report-only", *more)
 
 
-def results_of(folder: Path) -> dict[str, Any]:
+def read_results(folder: Path) -> dict[str, Any]:
     return json.loads((folder / "out/report/results.json").read_text())
 
 
-def page_of_study(folder: Path) -> Page:
+def read_report_page(folder: Path) -> Page:
     return Page((folder / "out/report/report.html").read_text(encoding="utf-8"))
 
 
-def run_of(folder: Path, engineer: str, seed: int) -> RunDirectory:
+def run_directory(folder: Path, engineer: str, seed: int) -> RunDirectory:
     return RunDirectory(folder / "out/runs" / engineer / str(seed))

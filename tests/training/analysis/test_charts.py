@@ -32,7 +32,7 @@ CHARTS = {
 }
 
 
-def words_in(svg: str) -> list[str]:
+def read_texts(svg: str) -> list[str]:
     return [text.text or "" for text in ElementTree.fromstring(svg).iter(f"{SVG}text")]
 
 
@@ -41,7 +41,7 @@ def test_chart_escapes_names_and_uses_page_colours(name: str):
     svg = CHARTS[name] or ""
     picture = ElementTree.fromstring(svg)
     assert picture.get("aria-label") == HOSTILE
-    assert any(HOSTILE in word for word in words_in(svg))
+    assert any(HOSTILE in text for text in read_texts(svg))
     assert "<style" not in svg
     if name != "tile":  # tiles keep their colours in dark mode
         assert not re.search("#[0-9a-f]{6}", svg)
@@ -82,5 +82,5 @@ def test_running_mean_of_a_line_keeps_middle_and_gaps():
     np.testing.assert_allclose(running_mean(line)[5:-5], line[5:-5])
     line[30] = np.nan
     assert np.flatnonzero(np.isnan(running_mean(line))).tolist() == [30]
-    few = np.array([1.0, 5.0, 2.0])
-    assert running_mean(few) is few
+    short_line = np.array([1.0, 5.0, 2.0])
+    assert running_mean(short_line) is short_line

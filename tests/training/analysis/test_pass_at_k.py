@@ -34,8 +34,8 @@ def test_pass_rate_counts_equal_answers_to_a_board_once():
     repeated = [(board, board < 7) for board in range(20) for _ in range(8)]
     assert pass_rate(repeated) == pytest.approx(pass_rate(repeated[::8]))
     rng = np.random.default_rng(0)
-    apart = [(board, bool(rng.random() < 0.35)) for board in range(20) for _ in range(8)]
-    _, low, high = pass_rate(apart)
+    independent = [(board, bool(rng.random() < 0.35)) for board in range(20) for _ in range(8)]
+    _, low, high = pass_rate(independent)
     width = np.subtract(*wilson_interval(56, 160)[::-1])
     assert 0.7 * width < high - low < 1.4 * width
 

@@ -13,7 +13,7 @@ import pytest
 
 import jaxlake
 from jaxlake import wilson_interval
-from tests.training.analysis.pages import Page, page_of
+from tests.training.analysis.pages import Page, build_page
 from tests.training.sample_run import DESIGNS, HOSTILE
 from training.analysis import RATE_NAMES
 from training.analysis.report import build_report
@@ -94,7 +94,7 @@ def test_report_shows_each_decision_and_its_context(finished_run, page):
 
 
 def test_report_begins_with_problems(run_copy, capsys):
-    assert "What went wrong" not in page_of(run_copy).text
+    assert "What went wrong" not in build_page(run_copy).text
     directory = RunDirectory(run_copy)
     unread = {"parsed_rate": 0.0, "truncated_share": 0.0}
     metrics = [
@@ -105,7 +105,7 @@ def test_report_begins_with_problems(run_copy, capsys):
     ]
     directory.metrics.write(metrics)
     line = "Stage 2: in updates 1 to 40, 0% of the answers are readable. Also in stage 3. Read"
-    text = page_of(run_copy).text
+    text = build_page(run_copy).text
     assert text.index("What went wrong") < text.index("Valid answers to a fixed validation set")
     assert line in text
     capsys.readouterr()
@@ -120,7 +120,7 @@ def test_report_shows_reasoning_and_unchanged_answers(run_copy):
     changes = {"reasoning": thought, "text": "= = =", "kind": "unchanged"}
     files.answers.write([attempt.model_copy(update=changes)])
     files.decision.write(files.decision.read().model_copy(update={"kind": "unchanged", "diff": ()}))
-    text = page_of(run_copy).text
+    text = build_page(run_copy).text
     assert f"Its reasoning: {thought} Its answer: = = =" in text
     assert "The answer is the configuration in force: stage 3 has" in text
     assert "1 without a change" in text
@@ -135,7 +135,7 @@ def test_report_shows_answers_by_size(run_copy):
             for episode in files.episodes.read()
         ]
     )
-    rows = {row[0]: row[1:] for row in page_of(run_copy).rows if len(row) == 5}
+    rows = {row[0]: row[1:] for row in build_page(run_copy).rows if len(row) == 5}
     ends = [RunDirectory(run_copy).stage(stage).episodes.read() for stage in (0, 3)]
     read = [[episode.parsed for episode in episodes if episode.group == "4"] for episodes in ends]
     shares = dict.fromkeys(f"{100 * np.mean(one):.1f}" for one in read)

@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 
-from tests.training.analysis.pages import page_of
+from tests.training.analysis.pages import build_page
 from training.analysis.report.load_run import load_run
 
 
@@ -51,7 +51,7 @@ def test_page_of_incomplete_run_names_missing_files(run_copy):
     shutil.rmtree(run_copy / "stages")
     for name in ("summary.json", "timings.jsonl"):
         (run_copy / name).unlink()
-    page = page_of(run_copy)
+    page = build_page(run_copy)
     for sentence in ("not finished", "stages/0: does not exist yet"):
         assert sentence in page.text
     assert "Nothing has been validated yet." in page.text

@@ -14,11 +14,11 @@ from scipy import stats
 
 from tests.training.analysis.studies import (
     RUNS,
-    SKILLS,
-    page_of_study,
+    SKILLS_BY_RUN,
+    read_report_page,
+    read_results,
     report_only,
-    results_of,
-    run_of,
+    run_directory,
     write_study,
 )
 from training.analysis.study.report import describe_differences
@@ -26,22 +26,22 @@ from training.analysis.study.report import describe_differences
 METRICS = ("valid", "optimal_sum_of_costs", "optimal_makespan")
 
 
-def answers_of(folder: Path, engineer: str, seed: int, stage: int) -> list[dict[str, Any]]:
+def read_answers(folder: Path, engineer: str, seed: int, stage: int) -> list[dict[str, Any]]:
     """Read the answers of a validation without the package."""
     path = folder / "out/runs" / engineer / str(seed) / f"stages/{stage}/episodes.jsonl"
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
-def holds(answer: dict[str, Any], metric: str) -> bool:
+def succeeds(answer: dict[str, Any], metric: str) -> bool:
     return answer["valid"] if metric == "valid" else answer["scores"][metric]
 
 
 @pytest.mark.parametrize("metric", METRICS)
 def test_study_rates_match_the_files(finished_study, metric):
-    results = results_of(finished_study)["engineers"]
+    results = read_results(finished_study)["engineers"]
     finals = {
         engineer: [
-            [holds(answer, metric) for answer in answers_of(finished_study, engineer, seed, 3)]
+            [succeeds(answer, metric) for answer in read_answers(finished_study, engineer, seed, 3)]
             for seed in (1, 2)
         ]
         for engineer in ("steady", "lively")
@@ -51,27 +51,22 @@ def test_study_rates_match_the_files(finished_study, metric):
         assert reported["rates"][metric]["value"] == pytest.approx(fmean(map(fmean, rows)))
         curve = reported["learning_curve"][metric]
         for stage in range(4):
-            rates = [
-                fmean(
-                    holds(answer, metric)
-                    for answer in answers_of(finished_study, engineer, s, stage)
-                )
-                for s in (1, 2)
-            ]
+            runs = [read_answers(finished_study, engineer, seed, stage) for seed in (1, 2)]
+            rates = [fmean(succeeds(answer, metric) for answer in answers) for answers in runs]
             expected = {"mean": fmean(rates), "low": min(rates), "high": max(rates)}
             assert curve[stage] == pytest.approx(expected)
-    ours, theirs = ([fmean(row) for row in finals[name]] for name in ("lively", "steady"))
+    lively, steady = ([fmean(row) for row in finals[name]] for name in ("lively", "steady"))
     difference = results["lively"]["difference"][metric]
-    assert difference["value"] == pytest.approx(fmean(ours) - fmean(theirs))
-    interval = stats.ttest_rel(ours, theirs).confidence_interval(0.95)
+    assert difference["value"] == pytest.approx(fmean(lively) - fmean(steady))
+    interval = stats.ttest_rel(lively, steady).confidence_interval(0.95)
     over_seeds = difference["over_seeds"]
     assert (over_seeds["low"], over_seeds["high"]) == pytest.approx(tuple(interval))
     assert results["steady"]["difference"] is None
 
 
 def test_study_failures_and_isr_match_the_files(finished_study):
-    results = results_of(finished_study)["engineers"]["lively"]
-    answers = [answers_of(finished_study, "lively", seed, 3) for seed in (1, 2)]
+    results = read_results(finished_study)["engineers"]["lively"]
+    answers = [read_answers(finished_study, "lively", seed, 3) for seed in (1, 2)]
     isr = [fmean(answer["lake"]["arrived"] for answer in row) for row in answers]
     assert results["isr"]["mean"] == pytest.approx(fmean(isr))
     kinds = Counter(answer["failure"] or "valid" for row in answers for answer in row)
@@ -84,7 +79,7 @@ def test_study_rates_follow_from_the_outcomes(finished_study):
     content = json.loads(gzip.decompress((report / "outcomes.json.gz").read_bytes()))
     assert [f"{run['engineer']}/{run['seed']}" for run in content["runs"]] == RUNS
     for metric in METRICS:
-        for name, engineer in results_of(finished_study)["engineers"].items():
+        for name, engineer in read_results(finished_study)["engineers"].items():
             last = [run[metric][-1] for run in content["runs"] if run["engineer"] == name]
             assert {len(answers) for answers in last} == {len(content["boards"])}
             rates = [answers.count("1") / len(answers) for answers in last]
@@ -92,7 +87,7 @@ def test_study_rates_follow_from_the_outcomes(finished_study):
 
 
 def test_study_page_shows_the_results(finished_study):
-    results, page = results_of(finished_study)["engineers"], page_of_study(finished_study)
+    results, page = read_results(finished_study)["engineers"], read_report_page(finished_study)
     for name, arm in results.items():
         (row,) = (row for row in page.rows if row[0] == name and len(row) == 6 and "[" in row[2])
         for cell, metric in zip(row[2:5], METRICS, strict=True):
@@ -101,18 +96,18 @@ def test_study_page_shows_the_results(finished_study):
             assert re.findall(r"[\d.]+", cell) == expected
     assert page.source.count('class="chart"') == 3 + 3 + 9 + 2
     assert "nan" not in page.text
-    assert describe_differences(results_of(finished_study), "valid") in page.text
+    assert describe_differences(read_results(finished_study), "valid") in page.text
     sections = re.findall(r'<section id="([\w-]+)"', page.source)
     assert re.findall(r'<li><a href="#([\w-]+)"', page.source) == sections
 
 
 def test_equal_engineers_show_no_difference(study_copy):
     for seed in (1, 2):
+        steady, lively = (run_directory(study_copy, name, seed) for name in ("steady", "lively"))
         for stage in range(4):
-            ours = run_of(study_copy, "lively", seed).stage(stage)
-            ours.episodes.write(run_of(study_copy, "steady", seed).stage(stage).episodes.read())
+            lively.stage(stage).episodes.write(steady.stage(stage).episodes.read())
     assert report_only(study_copy) == 0
-    results = results_of(study_copy)
+    results = read_results(study_copy)
     for metric in METRICS:
         difference = results["engineers"]["lively"]["difference"][metric]
         assert [difference[key] for key in ("value", "low", "high", "beyond")] == [0, 0, 0, 0]
@@ -121,19 +116,20 @@ def test_equal_engineers_show_no_difference(study_copy):
 
 
 def test_sentence_names_better_and_worse_engineers(study_copy):
-    assert "better: lively (+" in describe_differences(results_of(study_copy), "valid")
+    assert "better: lively (+" in describe_differences(read_results(study_copy), "valid")
     write_study(study_copy, baseline="lively")
     assert report_only(study_copy) == 0
-    assert "worse: steady (-" in describe_differences(results_of(study_copy), "valid")
+    assert "worse: steady (-" in describe_differences(read_results(study_copy), "valid")
 
 
 def test_designs_and_answers_are_counted(study_copy):
-    gate = run_of(study_copy, "lively", 2).stage(2).gate
+    gate = run_directory(study_copy, "lively", 2).stage(2).gate
     update = {"restored": "configuration", "notice": "It fell."}
     gate.write(gate.read().model_copy(update=update))
     assert report_only(study_copy) == 0
-    for engineer, arm in results_of(study_copy)["engineers"].items():
-        stages = [run_of(study_copy, engineer, seed).stage(s) for seed in (1, 2) for s in (1, 2, 3)]
+    for engineer, arm in read_results(study_copy)["engineers"].items():
+        runs = [run_directory(study_copy, engineer, seed) for seed in (1, 2)]
+        stages = [run.stage(stage) for run in runs for stage in (1, 2, 3)]
         # The design after the last stage is not trained on.
         kinds = Counter(stage.decision.read().kind for stage in stages if stage.path.name != "3")
         assert arm["designs"]["by_kind"] == kinds
@@ -143,14 +139,14 @@ def test_designs_and_answers_are_counted(study_copy):
 
 
 def test_run_with_another_budget_is_named(study_copy):
-    budget = results_of(study_copy)["budget"]["training_instances"]
-    for engineer, seed in SKILLS:
-        metrics = run_of(study_copy, engineer, seed).metrics
+    budget = read_results(study_copy)["budget"]["training_instances"]
+    for engineer, seed in SKILLS_BY_RUN:
+        metrics = run_directory(study_copy, engineer, seed).metrics
         updates = [metric for metric in metrics.read() if metric.phase == "train"]
         missing = (engineer, seed) == ("lively", 2)
         metrics.write(updates[: budget // 8 - missing])
     assert report_only(study_copy) == 0
-    text = page_of_study(study_copy).text
+    text = read_report_page(study_copy).text
     assert f"budget of {budget} training instances : lively seed 2 used {budget - 8}." in text
 
 
@@ -161,8 +157,8 @@ def test_moved_study_gives_the_same_report(finished_study, study_copy, tmp_path)
 
 
 def test_runs_from_different_models_are_not_compared(study_copy, capsys):
-    ours, trained = (run_of(study_copy, "lively", 2).stage(stage) for stage in (0, 3))
-    ours.episodes.write(trained.episodes.read())
+    untrained, trained = (run_directory(study_copy, "lively", 2).stage(stage) for stage in (0, 3))
+    untrained.episodes.write(trained.episodes.read())
     assert report_only(study_copy) == 2
     words = "lively, seed 2 began with another model than steady, seed 1"
     assert words in capsys.readouterr().err
@@ -170,7 +166,7 @@ def test_runs_from_different_models_are_not_compared(study_copy, capsys):
 
 def test_runs_on_other_boards_are_not_paired(study_copy, capsys):
     for stage in range(4):
-        episodes = run_of(study_copy, "lively", 1).stage(stage).episodes
+        episodes = run_directory(study_copy, "lively", 1).stage(stage).episodes
         episodes.write(episodes.read()[::-1])
     assert report_only(study_copy) == 2
     assert "other boards" in capsys.readouterr().err
@@ -183,14 +179,14 @@ def test_runs_of_another_study_are_rejected(study_copy, capsys):
 
 
 def test_unfinished_run_is_named_and_left_out(study_copy):
-    run_of(study_copy, "lively", 2).summary.remove()
+    run_directory(study_copy, "lively", 2).summary.remove()
     assert report_only(study_copy) == 0
-    results = results_of(study_copy)
+    results = read_results(study_copy)
     assert results["missing"] == [{"engineer": "lively", "seed": 2, "reason": "not finished"}]
     difference = results["engineers"]["lively"]["difference"]
     assert difference["seeds"] == [1]
     assert difference["valid"]["over_seeds"]["low"] is None
-    text = page_of_study(study_copy).text
+    text = read_report_page(study_copy).text
     assert "Missing runs: lively seed 2 (not finished)." in text
     assert "jaxlake study not finished" in text
 
@@ -208,7 +204,7 @@ def test_unfinished_run_is_named_and_left_out(study_copy):
 def test_damaged_file_of_a_finished_run_is_named(
     study_copy, capsys, name: str, damage: Callable[[str], str] | None, words: list[str]
 ):
-    path = run_of(study_copy, "lively", 2).path / name
+    path = run_directory(study_copy, "lively", 2).path / name
     if damage is None:
         path.unlink()
     else:

@@ -17,28 +17,28 @@ from training.analysis.study.contrasts import (
 
 
 def simulated_coverage(
-    seeds: int, deviation: float, boards: int, own_share: float = 0.0
+    seeds: int, deviation: float, boards: int, independent_share: float = 0.0
 ) -> tuple[float, float]:
     """Return how often 95% intervals of a rate, and of a difference of 0, contain the truth.
 
-    Two engineers of equal strength answer the same boards, whose chances have a beta distribution;
-    on `own_share` of the boards the engineers' chances are independent. The true rates of runs
-    differ by `deviation`.
+    Two engineers of equal strength answer the same boards, whose chances have a beta distribution.
+    The chances are independent on `independent_share` of the boards. The true rates of runs differ
+    by `deviation`.
     """
     rng, rate, repeats = np.random.default_rng(11), 0.3, 200
     rates = differences = 0
 
-    def answers(chances: np.ndarray) -> np.ndarray:
+    def draw_answers(chances: np.ndarray) -> np.ndarray:
         shifts = rng.normal(0.0, deviation, size=(seeds, 1))
         room = np.where(shifts > 0, (1 - chances) / (1 - rate), chances / rate)
         return rng.random((seeds, boards)) < chances + shifts * room
 
     for _ in range(repeats):
         shared, independent = rng.beta(rate / 3, (1 - rate) / 3, size=(2, boards))
-        ours = answers(shared)
-        theirs = answers(np.where(rng.random(boards) < own_share, independent, shared))
-        rate_interval = mean_interval(ours, resamples=400)
-        difference_interval = mean_interval(ours.astype(int) - theirs, resamples=400)
+        first = draw_answers(shared)
+        second = draw_answers(np.where(rng.random(boards) < independent_share, independent, shared))
+        rate_interval = mean_interval(first, resamples=400)
+        difference_interval = mean_interval(first.astype(int) - second, resamples=400)
         rates += rate_interval.low <= rate <= rate_interval.high
         differences += difference_interval.low <= 0 <= difference_interval.high
     return rates / repeats, differences / repeats
@@ -49,9 +49,9 @@ def test_interval_coverage_is_nominal():
         assert 0.9 <= share <= 0.99
 
 
-@pytest.mark.parametrize("own_share", [0.0, 0.25])
-def test_intervals_account_for_shared_boards(own_share):
-    rates, differences = simulated_coverage(3, 0.0, 900, own_share)
+@pytest.mark.parametrize("independent_share", [0.0, 0.25])
+def test_intervals_account_for_shared_boards(independent_share):
+    rates, differences = simulated_coverage(3, 0.0, 900, independent_share)
     assert rates >= 0.91
     assert differences >= 0.93
 
@@ -62,11 +62,11 @@ def test_resamples_have_the_crossed_variance():
     seeds, boards = values.shape
     means = resampled_means(values, 10_000, np.random.default_rng(0))
     # For multinomial counts, E[w_s w_t] = 1 - 1/S, and 1 more where s = t.
-    few, more = 1 - 1 / seeds, 1 - 1 / boards
+    seed_factor, board_factor = 1 - 1 / seeds, 1 - 1 / boards
     squares = (
-        few * more * values.sum() ** 2
-        + few * (values.sum(axis=0) ** 2).sum()
-        + more * (values.sum(axis=1) ** 2).sum()
+        seed_factor * board_factor * values.sum() ** 2
+        + seed_factor * (values.sum(axis=0) ** 2).sum()
+        + board_factor * (values.sum(axis=1) ** 2).sum()
         + (values**2).sum()
     )
     variance = squares / values.size**2 - values.mean() ** 2
@@ -110,18 +110,18 @@ def test_power_matches_simulated_t_tests(seeds: int):
 @pytest.mark.parametrize("seeds", [2, 3, 8])
 def test_interval_over_seeds_is_a_paired_t_test(seeds: int):
     rng = np.random.default_rng(seeds)
-    ours, theirs = (dict(enumerate(rng.random((seeds, 50)) < rate)) for rate in (0.6, 0.5))
-    del theirs[0], ours[seeds - 1]
+    first, second = (dict(enumerate(rng.random((seeds, 50)) < rate)) for rate in (0.6, 0.5))
+    del second[0], first[seeds - 1]
     if seeds == 2:
         with pytest.raises(ValueError, match="must have a common seed"):
-            contrast(ours, theirs)
+            contrast(first, second)
         return
-    result = contrast(ours, theirs)
+    result = contrast(first, second)
     assert result.seeds == tuple(range(1, seeds - 1))
     if seeds == 3:
         assert np.isnan([*result.over_seeds, result.detectable]).all()
         return
-    rates = [[answers[seed].mean() for seed in result.seeds] for answers in (ours, theirs)]
+    rates = [[answers[seed].mean() for seed in result.seeds] for answers in (first, second)]
     expected = stats.ttest_rel(*rates).confidence_interval(0.95)
     assert result.over_seeds == pytest.approx((expected.low, expected.high))
     assert result.difference.value == pytest.approx(np.mean(rates[0]) - np.mean(rates[1]))

@@ -17,8 +17,8 @@ from tests.training.analysis.studies import (
     FIRST_STAGES,
     RUNS,
     STUDY,
-    page_of_study,
-    results_of,
+    read_report_page,
+    read_results,
     study_command,
     write_study,
 )
@@ -61,9 +61,9 @@ class StandIn:
 @pytest.fixture
 def stand_in(finished_study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StandIn:
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    one = StandIn(finished_study / "out", tmp_path / "study")
-    monkeypatch.setattr(runner, "COMMAND", one.command)
-    return one
+    study = StandIn(finished_study / "out", tmp_path / "study")
+    monkeypatch.setattr(runner, "COMMAND", study.command)
+    return study
 
 
 def test_study_warm_starts_once_and_runs_seeds_outermost(stand_in, capsys):
@@ -90,8 +90,8 @@ def test_parallel_runs_give_equal_results(stand_in, monkeypatch, capsys):
     monkeypatch.setattr(runner, "_usable_cores", lambda: [*os.sched_getaffinity(0)][:1] * 2)
     assert study_command(stand_in.folder, "--jobs", "2") == 0
     assert sorted(stand_in.called()) == sorted(CALLS)
-    finished = results_of(stand_in.template.parent)
-    assert results_of(stand_in.folder)["engineers"] == finished["engineers"]
+    finished = read_results(stand_in.template.parent)
+    assert read_results(stand_in.folder)["engineers"] == finished["engineers"]
     capsys.readouterr()
     assert study_command(stand_in.folder, "--jobs", "3") == 2
     assert "--jobs must be 1 to 2, the usable cores, got 3" in capsys.readouterr().err
@@ -105,7 +105,7 @@ def test_failed_run_is_shown_and_can_be_resumed(stand_in, capsys):
     assert "lively, seed 1: failed with exit status 7" in printed
     assert "the lake is frozen over" in printed
     assert stand_in.called() == CALLS
-    assert "Missing runs: lively seed 1" in page_of_study(stand_in.folder).text
+    assert "Missing runs: lively seed 1" in read_report_page(stand_in.folder).text
 
     stand_in.orders()
     assert study_command(stand_in.folder) == 0
@@ -187,8 +187,8 @@ def test_cluster_jobs_give_equal_results(stand_in, capsys):
     stand_in.orders()
     assert study_command(stand_in.folder, *LOCAL) == 0
     assert stand_in.called() == ["lively/2"]
-    finished = results_of(stand_in.template.parent)
-    assert results_of(stand_in.folder)["engineers"] == finished["engineers"]
+    finished = read_results(stand_in.template.parent)
+    assert read_results(stand_in.folder)["engineers"] == finished["engineers"]
 
 
 def test_cluster_parameters_exist_in_submitit(tmp_path):
