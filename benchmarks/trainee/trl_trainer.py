@@ -1,4 +1,4 @@
-"""TRL's GRPOTrainer on a given batch: its loss and its optimizer step."""
+"""Build TRL's GRPOTrainer and its input batch, to compare loss and optimizer step with ours."""
 
 from __future__ import annotations
 
@@ -28,21 +28,28 @@ def make_trainer(
     scratch: Path,
     *,
     temperature: float,
-    limit: int,
-    rows: int,
-    micro_batch: int,
+    max_tokens: int,
+    num_completions: int,
+    micro_batch_size: int,
 ) -> Any:  # a GRPOTrainer
-    """Make a trainer of the model in `folder` with TRL's equivalents of `settings`.
+    """Make a trainer with TRL's equivalents of `settings`. It generates nothing.
 
-    A step takes `rows` completions of at most `limit` tokens in micro-batches. Nothing is
-    generated. The batch contains the importance ratio of trainer to engine.
+    Args:
+        folder: The Qwen3 model to train.
+        tokenizer: The model's tokenizer.
+        settings: Options of GRPO.
+        scratch: Folder for TRL's output.
+        temperature: Sampling temperature by which the logits are divided.
+        max_tokens: Maximum tokens of a completion, the length of `constant_length`.
+        num_completions: Number of completions of a step.
+        micro_batch_size: Number of completions of a micro-batch.
     """
     options = GRPOConfig(
         output_dir=str(scratch),
-        per_device_train_batch_size=micro_batch,
-        gradient_accumulation_steps=rows // micro_batch,
+        per_device_train_batch_size=micro_batch_size,
+        gradient_accumulation_steps=num_completions // micro_batch_size,
         num_generations=settings.completions,
-        max_completion_length=limit,
+        max_completion_length=max_tokens,
         temperature=temperature,
         learning_rate=settings.learning_rate,
         weight_decay=0.0,
@@ -65,12 +72,12 @@ def make_trainer(
         model=Qwen3ForCausalLM.from_pretrained(folder, dtype=torch.float32),
         reward_funcs=_no_reward,
         args=options,
-        train_dataset=Dataset.from_list([{"prompt": "S"}] * rows),
+        train_dataset=Dataset.from_list([{"prompt": "S"}] * num_completions),
         processing_class=tokenizer,
     )
     trainer.use_vllm = True  # makes the loss use the batch's importance ratio
     trainer.vllm_importance_sampling_correction = True
-    trainer.current_gradient_accumulation_steps = rows // micro_batch
+    trainer.current_gradient_accumulation_steps = num_completions // micro_batch_size
     trainer.model.train()
     return trainer
 
@@ -78,20 +85,28 @@ def make_trainer(
 def trl_inputs(
     prompts: Sequence[Sequence[int]],
     completions: Sequence[Sequence[int]],
-    learned: np.ndarray,
+    is_trained: np.ndarray,
     advantages: np.ndarray,
-    importance: Sequence[np.ndarray],
+    importance_ratios: Sequence[np.ndarray],
     *,
     pad_id: int,
-    old: Sequence[np.ndarray] | None = None,
-    reference: Sequence[np.ndarray] | None = None,
+    old_logprobs: Sequence[np.ndarray] | None = None,
+    reference_logprobs: Sequence[np.ndarray] | None = None,
 ) -> dict[str, torch.Tensor]:
     """Pad P prompts on the left and P * n completions on the right, as TRL does.
 
-    `learned` and `advantages` are (P, n). Completions that are not learned have an empty mask, like
-    truncated ones in TRL. The other arguments are float32 (tokens,) per completion.
+    Args:
+        prompts: Token ids of P prompts.
+        completions: Token ids of P * n completions; those of a prompt are adjacent.
+        is_trained: bool (P, n). Completions with False get an all-zero mask, as TRL does with
+            truncated ones.
+        advantages: float32 (P, n).
+        importance_ratios: float32 (tokens,) per completion, probability in trainer over engine.
+        pad_id: Id of the padding token.
+        old_logprobs: float32 (tokens,) per completion, before the update, in nats.
+        reference_logprobs: float32 (tokens,) per completion, of the reference model, in nats.
     """
-    per_prompt = learned.shape[1]
+    completions_per_prompt = is_trained.shape[1]
     rows = len(completions)
     prompt_length, completion_length = max(map(len, prompts)), max(map(len, completions))
     ids = np.full((rows, prompt_length + completion_length), pad_id, np.int64)
@@ -101,15 +116,15 @@ def trl_inputs(
     }
     factors = np.ones((rows, completion_length), np.float32)
     for row, tokens in enumerate(completions):
-        prompt = prompts[row // per_prompt]
+        prompt = prompts[row // completions_per_prompt]
         span = slice(prompt_length - len(prompt), prompt_length + len(tokens))
         ids[row, span] = [*prompt, *tokens]
         mask[row, span] = 1
-        factors[row, : len(tokens)] = importance[row]
-        for name, logprobs in (("old", old), ("reference", reference)):
+        factors[row, : len(tokens)] = importance_ratios[row]
+        for name, logprobs in (("old", old_logprobs), ("reference", reference_logprobs)):
             if logprobs is not None:
                 values[name][row, : len(tokens)] = logprobs[row]
-    mask[~learned.reshape(-1), prompt_length:] = 0
+    mask[~is_trained.reshape(-1), prompt_length:] = 0
     inputs = {
         "prompt_ids": ids[:, :prompt_length],
         "prompt_mask": mask[:, :prompt_length],
@@ -119,9 +134,9 @@ def trl_inputs(
         "importance_sampling_ratio": factors,
         "num_items_in_batch": np.float32(mask[:, prompt_length:].sum()),
     }
-    if old is not None:
+    if old_logprobs is not None:
         inputs["old_per_token_logps"] = values["old"]
-    if reference is not None:
+    if reference_logprobs is not None:
         inputs["ref_per_token_logps"] = values["reference"]
     return {name: torch.tensor(array) for name, array in inputs.items()}
 

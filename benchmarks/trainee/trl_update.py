@@ -44,9 +44,9 @@ class TrlUpdate:
                 config.grpo,
                 Path(self._scratch.name) / lengths,
                 temperature=config.sampling.temperature,
-                limit=config.prompt.max_tokens,
-                rows=len(update.completions),
-                micro_batch=size,
+                max_tokens=config.prompt.max_tokens,
+                num_completions=len(update.completions),
+                micro_batch_size=size,
             )
             trainer.create_optimizer()
             self._trainers[lengths] = trainer

@@ -33,7 +33,7 @@ def ours(combination: dict[str, Any]) -> tuple[float, dict[str, list[float]]]:
     groups = pack_groups(
         data.prompts,
         data.completions,
-        data.learned,
+        data.is_trained,
         bundles=2,
         minibatches=1,
         micro_batch_bundles=1,
@@ -78,8 +78,8 @@ def test_loss_and_gradient_agree_with_trl(combination: dict[str, Any]) -> None:
     scale = 1.0
     if combination["aggregation"] == "sequence_mean":
         # TRL's mean counts completions that are left out, as completions whose loss is 0.
-        learned = case(combination["masked"]).learned
-        scale = learned.size / learned.sum()
+        is_trained = case(combination["masked"]).is_trained
+        scale = is_trained.size / is_trained.sum()
     assert loss == pytest.approx(stored["loss"] * scale, rel=1e-5)
     assert gradients.keys() == stored["gradients"].keys()
     for name, (norm, product) in stored["gradients"].items():

@@ -49,7 +49,7 @@ class Case:
 
     prompts: list[list[int]]
     completions: list[list[int]]
-    learned: np.ndarray  # bool (P, n)
+    is_trained: np.ndarray  # bool (P, n)
     advantages: np.ndarray  # float32 (P, n)
     old: list[np.ndarray]
     sampler: list[np.ndarray]
@@ -76,12 +76,12 @@ def case(masked: bool) -> Case:
     def near(spread: float) -> list[np.ndarray]:
         return [rng.normal(-3.2, spread, n).astype(np.float32) for n in lengths]
 
-    learned = rng.random((PROMPTS, COMPLETIONS)) < (0.7 if masked else 1.0)
+    is_trained = rng.random((PROMPTS, COMPLETIONS)) < (0.7 if masked else 1.0)
     return Case(
         [rng.integers(0, VOCABULARY, n).tolist() for n in rng.integers(1, 6, PROMPTS)],
         [rng.integers(0, VOCABULARY, n).tolist() for n in lengths],
-        learned,
-        rng.normal(size=learned.shape).astype(np.float32),
+        is_trained,
+        rng.normal(size=is_trained.shape).astype(np.float32),
         *(near(spread) for spread in (0.3, 0.5, 0.8)),
     )
 
@@ -117,12 +117,12 @@ def trl_values() -> dict[str, Any]:
             inputs = trl_inputs(
                 data.prompts,
                 data.completions,
-                data.learned,
+                data.is_trained,
                 data.advantages,
                 [np.minimum(np.exp(a - b), settings.importance_cap) for a, b in pairs],
                 pad_id=0,
-                old=data.old,
-                reference=data.reference,
+                old_logprobs=data.old,
+                reference_logprobs=data.reference,
             )
             rows = len(data.completions)
             trainer = make_trainer(
@@ -131,9 +131,9 @@ def trl_values() -> dict[str, Any]:
                 settings,
                 Path(scratch) / "trainer",
                 temperature=TEMPERATURE,
-                limit=LIMIT,
-                rows=rows,
-                micro_batch=rows,
+                max_tokens=LIMIT,
+                num_completions=rows,
+                micro_batch_size=rows,
             )
             loss = trainer.compute_loss(trainer.model, inputs)
             loss.backward()
