@@ -67,7 +67,7 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="session")
-def hostile_run(finished_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def run_with_attacks(finished_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run whose first two answers of the last stage are hostile."""
     run = shutil.copytree(finished_run, tmp_path_factory.mktemp("browser") / "run")
     file = RunDirectory(run).stage(STAGE).episodes
@@ -85,8 +85,8 @@ def hostile_run(finished_run: Path, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 @pytest.fixture(scope="session")
-def address(hostile_run: Path) -> str:
-    return build_report(hostile_run).as_uri()
+def address(run_with_attacks: Path) -> str:
+    return build_report(run_with_attacks).as_uri()
 
 
 @pytest.fixture

@@ -17,94 +17,92 @@ def episodes_of(run: Path, stage: int) -> list[EpisodeRecord]:
     return list(RunDirectory(run).stage(stage).episodes.read())
 
 
-def listed(page: Page) -> list[int]:
-    return [int(words) for words in page.locator("#listed .pick").all_inner_texts()]
+def listed_ids(page: Page) -> list[int]:
+    return [int(text) for text in page.locator("#listed .pick").all_inner_texts()]
 
 
-def places(page: Page, holder: str) -> list[str]:
-    return page.locator(f"{holder} .lake-agent").evaluate_all(
-        "all => all.map(g => g.style.cssText)"
-    )
+def agent_styles(page: Page, board: str) -> list[str]:
+    return page.locator(f"{board} .lake-agent").evaluate_all("all => all.map(g => g.style.cssText)")
 
 
 def test_answer_plays_next_to_the_solver(open_page: OpenPage):
     page = open_page()
     page.select_option("#result", "valid")
-    before = [places(page, holder) for holder in ("#model-board", "#solver-board")]
+    before = [agent_styles(page, board) for board in ("#model-board", "#solver-board")]
     page.select_option("#speed", "4")
     page.click("#play")
     assert page.inner_text("#play") == "Pause"
     expect(page.locator("#play")).to_have_text("Play", timeout=15_000)
     steps = page.get_attribute("#scrub", "max")
     assert page.input_value("#scrub") == steps
-    after = [places(page, holder) for holder in ("#model-board", "#solver-board")]
+    after = [agent_styles(page, board) for board in ("#model-board", "#solver-board")]
     assert after[0] != before[0]
     assert after[1] != before[1]
     page.select_option("#speed", "0.5")  # so that it doesn't end between the two clicks
     page.click("#play")
     page.click("#play")
-    assert page.inner_text("#play") == "Play", "paused"
+    assert page.inner_text("#play") == "Play", "the second click did not pause"
     paused = page.input_value("#scrub")
     page.wait_for_timeout(3000)  # two steps at this speed
     assert page.input_value("#scrub") == paused
 
 
-def test_scrubbing_equals_stepping(open_page: OpenPage, hostile_run: Path):
+def test_scrubbing_equals_stepping(open_page: OpenPage, run_with_attacks: Path):
     page = open_page()
     failures = [
         episode
-        for episode in episodes_of(hostile_run, STAGE)
+        for episode in episodes_of(run_with_attacks, STAGE)
         if episode.time is not None
         and episode.failure not in ("goal_not_reached", "swapping_conflict")
     ]
-    failed, kind = failures[0], str(failures[0].failure).replace("_", " ")
+    episode, kind = failures[0], str(failures[0].failure).replace("_", " ")
     page.select_option("#result", label=kind)
-    assert listed(page)[0] == failed.id
-    for _ in range(failed.time + 1):
+    assert listed_ids(page)[0] == episode.id
+    for _ in range(episode.time + 1):
         assert page.locator("#model-board .lake-ring").count() == 0
         page.click("#forward")
     assert page.locator("#model-board .lake-ring").count() > 0
-    assert f"{kind} in step {failed.time}" in page.inner_text("#outcome")
+    assert f"{kind} in step {episode.time}" in page.inner_text("#outcome")
     assert kind in (page.get_attribute("#scrub", "aria-valuetext") or "")
-    stepped = places(page, "#model-board")
+    stepped = agent_styles(page, "#model-board")
     page.click("#back")
-    assert places(page, "#model-board") != stepped
-    page.locator("#scrub").fill(str(failed.time + 1))
-    assert places(page, "#model-board") == stepped
+    assert agent_styles(page, "#model-board") != stepped
+    page.locator("#scrub").fill(str(episode.time + 1))
+    assert agent_styles(page, "#model-board") == stepped
     page.locator("#scrub").focus()
     page.keyboard.press("ArrowLeft")
-    assert page.input_value("#scrub") == str(failed.time)
+    assert page.input_value("#scrub") == str(episode.time)
 
 
-def test_filters_list_matching_episodes(open_page: OpenPage, hostile_run: Path):
+def test_filters_list_matching_episodes(open_page: OpenPage, run_with_attacks: Path):
     page = open_page()
-    before, after = episodes_of(hostile_run, STAGE - 1), episodes_of(hostile_run, STAGE)
-    assert listed(page) == [episode.id for episode in after][:50]
+    before, after = episodes_of(run_with_attacks, STAGE - 1), episodes_of(run_with_attacks, STAGE)
+    assert listed_ids(page) == [episode.id for episode in after][:50]
     page.click("#next-page")
-    assert listed(page) == [episode.id for episode in after][50:100]
+    assert listed_ids(page) == [episode.id for episode in after][50:100]
     page.select_option("#change", "gained")
     gained = [new for old, new in zip(before, after, strict=True) if new.valid and not old.valid]
     assert gained
-    assert listed(page) == [episode.id for episode in gained][:50]
+    assert listed_ids(page) == [episode.id for episode in gained][:50]
     page.select_option("#group", label="4x4")
-    assert listed(page) == [episode.id for episode in gained if episode.group == "4"][:50]
+    assert listed_ids(page) == [episode.id for episode in gained if episode.group == "4"][:50]
     page.select_option("#change", "")
     page.select_option("#waits", label="yes")
     waiting = [episode for episode in after if episode.group == "4" and episode.lake.needs_wait]
-    assert listed(page) == [episode.id for episode in waiting]
+    assert listed_ids(page) == [episode.id for episode in waiting]
     holes = "".join(waiting[0].lines).count("H")
     page.select_option("#holes", label=str(holes))
     equal_holes = [episode for episode in waiting if "".join(episode.lines).count("H") == holes]
-    assert listed(page) == [episode.id for episode in equal_holes]
+    assert listed_ids(page) == [episode.id for episode in equal_holes]
     page.select_option("#stage", label="Stage 1")
     page.select_option("#result", "failed")
-    numbers = {episode.id for episode in equal_holes}
-    failed = [
+    waiting_ids = {episode.id for episode in equal_holes}
+    failed_ids = [
         episode.id
-        for episode in episodes_of(hostile_run, 1)
-        if episode.id in numbers and not episode.valid
+        for episode in episodes_of(run_with_attacks, 1)
+        if episode.id in waiting_ids and not episode.valid
     ]
-    assert listed(page) == failed
+    assert listed_ids(page) == failed_ids
 
 
 def test_hostile_model_texts_stay_text(open_page: OpenPage):
@@ -123,23 +121,23 @@ def test_page_fits_and_can_be_read(open_page: OpenPage, width: int, theme: str):
     page = open_page(width, theme)
     page.select_option("#result", "valid")
     assert page.evaluate("document.documentElement.scrollWidth") == width
-    size, words = page.evaluate(SMALLEST_TEXT)
-    assert size >= 11, words
+    size, text = page.evaluate(SMALLEST_TEXT)
+    assert size >= 11, f"text of {size} pixels: {text}"
     boards = page.locator(".lake-board").all()
     widths = [board.bounding_box()["width"] for board in boards]
     assert min(widths) >= {390: 280, 1400: 420}[width]
     tops = [board.bounding_box()["y"] for board in boards]
     assert (tops[0] == tops[1]) == (width > 390)
     for table in page.locator(".scroll").all():
-        name, seen = table.evaluate(
+        name, is_last_column_visible = table.evaluate(
             "box => { const cell = box.querySelector('tr').lastElementChild; return [box.ariaLabel,"
             " cell.getBoundingClientRect().right <= box.getBoundingClientRect().right] }"
         )
-        assert seen, f"the last column is seen without scrolling: {name}"
+        assert is_last_column_visible, f"the last column needs scrolling: {name}"
     if width == 390:
         for table in page.locator(".scroll:not(.tall)").all():
             heights = table.evaluate("box => [box.clientHeight, box.scrollHeight]")
-            assert heights[0] == heights[1], "a table on a narrow screen scrolls sideways only"
+            assert heights[0] == heights[1], "a table scrolls vertically on a narrow screen"
 
 
 def test_page_policy_blocks_foreign_scripts_and_styles(browser, address, tmp_path):
@@ -154,8 +152,8 @@ def test_page_policy_blocks_foreign_scripts_and_styles(browser, address, tmp_pat
     page.on("console", lambda message: violations.append(message.text))
     page.goto(file.as_uri())
     assert page.title() != "run"
-    assert sum("Content Security Policy" in words for words in violations) == 2
-    colour = page.locator("h1").evaluate("one => getComputedStyle(one).color")
+    assert sum("Content Security Policy" in text for text in violations) == 2
+    colour = page.locator("h1").evaluate("heading => getComputedStyle(heading).color")
     assert colour != "rgb(255, 0, 0)"
     page.close()
 
@@ -190,17 +188,17 @@ def test_other_environments_list_answers_as_text(browser: Browser, tmp_path: Pat
     errors: list[str] = []
     page.on("pageerror", lambda error: errors.append(str(error)))
     page.goto(build_report(directory.path).as_uri())
-    assert listed(page) == [0, 1, 2, 3]
+    assert listed_ids(page) == [0, 1, 2, 3]
     assert page.inner_text("#instance-lines") == "<b>0</b> + 1"
     assert page.locator("#play, #holes, #waits, .lake-board").count() == 0
     page.select_option("#change", "gained")
-    assert listed(page) == [1, 3]
+    assert listed_ids(page) == [1, 3]
     page.select_option("#group", label="9")
-    assert listed(page) == [3]
+    assert listed_ids(page) == [3]
     assert page.inner_text("#said") == f"{ATTACK} 3"
     page.select_option("#change", "")
     page.select_option("#result", label="wrong digit")
-    assert listed(page) == [2]
+    assert listed_ids(page) == [2]
     assert errors == []
     page.close()
 
@@ -211,5 +209,5 @@ def test_study_page_fits_its_window(browser: Browser, finished_study: Path, widt
     with contextmanager(open_pages)(browser, address) as open_study:
         page = open_study(width, theme)
         assert page.evaluate("document.documentElement.scrollWidth") == width
-        size, words = page.evaluate(SMALLEST_TEXT)
-        assert size >= 11, words
+        size, text = page.evaluate(SMALLEST_TEXT)
+        assert size >= 11, f"text of {size} pixels: {text}"
