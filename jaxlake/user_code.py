@@ -59,8 +59,8 @@ def import_code(name: str, allowed: str) -> Any:
     """
     if not _is_trusted(name):
         raise UntrustedCodeError(
-            f"got {name}, which this command imports with --trust-code only, because importing a "
-            "module executes it"
+            f"{name} was not imported, because importing a module runs its code; if you trust it, "
+            "commands that read runs take --trust-code"
         )
     module_name, attribute = name.split(":")
     if (folder := str(Path.cwd())) not in sys.path:  # the path of console scripts lacks it
@@ -70,7 +70,7 @@ def import_code(name: str, allowed: str) -> Any:
     except Exception as error:
         reason = " ".join(f"{type(error).__name__}: {error}".split())
         raise ValueError(
-            f"the module of {name} can't be imported ({reason:.300}); allowed are {allowed}"
+            f"the module of {name} can't be imported ({reason:.300}); must be one of {allowed}"
         ) from error
     imported = getattr(module, attribute, None)
     if imported is None:
@@ -84,7 +84,7 @@ def import_function(name: str, allowed: str) -> Callable[..., Any]:
     """Import a callable; see `import_code`. Raise `ValueError` if the object is not callable."""
     function: Callable[..., Any] = import_code(name, allowed)
     if not callable(function):
-        raise ValueError(f"{name} must be callable; allowed are {allowed}")
+        raise ValueError(f"{name} must be callable; the value must be one of {allowed}")
     return function
 
 

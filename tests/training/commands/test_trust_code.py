@@ -50,7 +50,7 @@ def test_reading_command_imports_no_code_of_a_run(command, key, received, tmp_pa
 def test_reading_command_imports_trusted_code(received, tmp_path, capsys):
     name_code(received, "environment.kind")
     assert main(["audit", str(received)]) == 2
-    assert "imports with --trust-code only" in capsys.readouterr().err
+    assert "commands that read runs take --trust-code" in capsys.readouterr().err
     main(["audit", str(received), "--trust-code"])
     assert (tmp_path / "executed").exists()
 
@@ -59,7 +59,7 @@ def test_run_imports_no_code_of_the_run_it_starts_from(received, tmp_path, capsy
     name_code(received, "environment.kind")
     config = str(TINY)
     assert main(["run", config, "--run-dir", "new", "--from", str(received), "--dry-run"]) == 2
-    assert "imports with --trust-code only" in capsys.readouterr().err
+    assert "commands that read runs take --trust-code" in capsys.readouterr().err
     assert not (tmp_path / "executed").exists()
     assert not RunDirectory(Path("new")).path.exists()
 
