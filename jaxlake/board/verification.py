@@ -211,7 +211,7 @@ def _execute_plans(instances: Instance, plans: jax.Array, lengths: jax.Array) ->
     is_hole = _make_hole_lookup(jnp.asarray(instances.holes))
     State = tuple[jax.Array, _Execution]
 
-    def at_goals(rows: Sequence[jax.Array], columns: Sequence[jax.Array]) -> list[jax.Array]:
+    def are_at_goals(rows: Sequence[jax.Array], columns: Sequence[jax.Array]) -> list[jax.Array]:
         return [(rows[k] == goals[0, k]) & (columns[k] == goals[1, k]) for k in agents]
 
     def advance(time: jax.Array, state: State) -> State:
@@ -229,7 +229,7 @@ def _execute_plans(instances: Instance, plans: jax.Array, lengths: jax.Array) ->
         first_failure = jnp.where(is_first, failure_number, execution.first_failure)
         # Use the stored `first_failure`, because XLA would recompute all flags otherwise.
         is_valid = active & (first_failure == _NO_FAILURE)
-        was_at_goal, is_at_goal = at_goals(rows, columns), at_goals(step.rows, step.columns)
+        was_at_goal, is_at_goal = are_at_goals(rows, columns), are_at_goals(step.rows, step.columns)
         last_arrival = [
             jnp.where(active & ~was_at_goal[k], time + 1, execution.last_arrival[k]) for k in agents
         ]

@@ -26,7 +26,7 @@ from jaxlake import (
     stack_instances,
 )
 from jaxlake.board.limits import MAX_SIZE, MIN_SIZE
-from jaxlake.command_line.json_lines import Record, RecordError, Results, clipped_json, read_records
+from jaxlake.command_line.json_lines import Record, RecordError, Results, clip_json, read_records
 from jaxlake.datasets.solution_fields import solution_fields
 from jaxlake.language.answers import Answer, parse_answer
 from jaxlake.language.judging import judge_answers
@@ -111,7 +111,7 @@ def draw_lines(lines: Iterable[bytes]) -> Iterator[tuple[int, str, Picture | Rec
 def _parse_drawing(record: Record) -> tuple[_Request, bool]:
     """Return the request, and whether the record has a plan or an answer."""
     if "error" in record and "grid" not in record:
-        raise RecordError(f"error: {clipped_json(record['error'])}, so there is no board to draw")
+        raise RecordError(f"error: {clip_json(record['error'])}, so there is no board to draw")
     # `jaxlake solve` writes null if it has no plan.
     has_plan = record.get("plan") is not None or "text" in record
     return _parse_board_and_plan(record) if has_plan else _parse_board(record), has_plan
@@ -150,14 +150,14 @@ def _parse_board_and_plan(record: Record) -> _Request:
     request = _parse_board(record)
     fields = [name for name in ("plan", "text") if name in record]
     if len(fields) != 1:
-        fields_text = "both" if fields else f"the fields {clipped_json(sorted(record))}"
+        fields_text = "both" if fields else f"the fields {clip_json(sorted(record))}"
         raise RecordError(f"exactly one of plan and text must be set, got {fields_text}")
     if fields == ["plan"]:
         answer = _parse_action_names(record["plan"], request.num_agents)
     elif isinstance(text := record["text"], str):
         answer = parse_answer(text, request.num_agents, max_steps=max(1, len(text)))
     else:
-        raise RecordError(f"text must be a string, got {clipped_json(text)}")
+        raise RecordError(f"text must be a string, got {clip_json(text)}")
     request = replace(request, answer=answer)
     if (steps := request.num_steps) > MAX_STEPS:
         raise RecordError(f"{fields[0]} must have at most {MAX_STEPS} steps, got {steps}")
@@ -167,10 +167,10 @@ def _parse_board_and_plan(record: Record) -> _Request:
 def _parse_board(record: Record) -> _Request:
     for field in ("id", "grid"):
         if field not in record:
-            raise RecordError(f"{field} must be set, got the fields {clipped_json(list(record))}")
+            raise RecordError(f"{field} must be set, got the fields {clip_json(list(record))}")
     grid = record["grid"]
     if not isinstance(grid, list) or not all(isinstance(row, str) for row in grid):
-        raise RecordError(f"grid must be a list of strings, got {clipped_json(grid)}")
+        raise RecordError(f"grid must be a list of strings, got {clip_json(grid)}")
     if not MIN_SIZE <= len(grid) <= MAX_SIZE:
         raise RecordError(f"grid must have {MIN_SIZE} to {MAX_SIZE} rows, got {len(grid)}")
     try:
@@ -188,7 +188,7 @@ def _parse_action_names(plan: Any, num_agents: int) -> Answer:
         return Answer(parsed=False, plan=None, reason=reason)
 
     if not isinstance(plan, list) or not all(isinstance(names, list) for names in plan):
-        return invalid(f"plan must be a list of actions for each agent, got {clipped_json(plan)}")
+        return invalid(f"plan must be a list of actions for each agent, got {clip_json(plan)}")
     if len(plan) != num_agents:
         return invalid(f"plan must have {num_agents} lists of actions, got {len(plan)}")
     for agent, names in enumerate(plan):
@@ -198,7 +198,7 @@ def _parse_action_names(plan: Any, num_agents: int) -> Answer:
                 allowed = ", ".join(ACTIONS)
                 return invalid(
                     f"step {step} of agent {agent} in plan must be one of {allowed}, got "
-                    f"{clipped_json(name)}"
+                    f"{clip_json(name)}"
                 )
     numbers = tuple(tuple(int(Action[name.upper()]) for name in names) for names in plan)
     return Answer(parsed=True, plan=numbers, reason=None)
@@ -277,7 +277,7 @@ def _solve_mixed_sizes(
         indices_by_padding[np.shape(request.board.holes)[-1], slots].append(index)
     solutions: dict[int, Solution] = {}
     for (size, slots), indices in indices_by_padding.items():
-        boards = [_with_slots(requests[index].board, slots) for index in indices]
+        boards = [_cut_slots(requests[index].board, slots) for index in indices]
         limit = _RETRY_BATCH_SIZE if horizon else _MAX_BATCH_SIZES[size]
         solved = _solve_in_batches(boards, min(batch_size, limit), horizon or HORIZONS[size])
         solutions.update(zip(indices, solved, strict=True))
@@ -298,6 +298,6 @@ def _solve_in_batches(boards: list[Instance], batch_size: int, horizon: int) -> 
     return solutions
 
 
-def _with_slots(board: Instance, slots: int) -> Instance:
+def _cut_slots(board: Instance, slots: int) -> Instance:
     fields = {name: getattr(board, name)[:slots] for name in ("starts", "goals", "agent_mask")}
     return replace(board, **fields)

@@ -131,14 +131,14 @@ def _load(line: bytes) -> Record | None:
             return record
     except (ValueError, RecursionError) as error:
         raise RecordError(f"not JSON: {error}") from None
-    raise RecordError(f"a line must be a JSON object, got {clipped_json(record)}")
+    raise RecordError(f"a line must be a JSON object, got {clip_json(record)}")
 
 
 def _reject_constant(name: str) -> None:
     raise ValueError(f"{name} is not a JSON value")
 
 
-def clipped_json(value: Any) -> str:
+def clip_json(value: Any) -> str:
     """Format a JSON value for a message, cut to 60 characters."""
     text = json.dumps(value)
     return text if len(text) <= 60 else text[:60] + "..."

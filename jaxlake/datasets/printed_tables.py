@@ -62,7 +62,7 @@ def published_results() -> tuple[PublishedResult, ...]:
         )
         for row in rows
     ]
-    return tuple(row if row.size is not None else _with_means(row, printed) for row in printed)
+    return tuple(row if row.size is not None else _add_means(row, printed) for row in printed)
 
 
 def published_models() -> tuple[str, ...]:
@@ -75,7 +75,7 @@ def _nearest_rate(percent: float) -> float:
     return 100.0 * round(percent * BOARDS / 100.0) / BOARDS
 
 
-def _with_means(aggregate: PublishedResult, printed: Iterable[PublishedResult]) -> PublishedResult:
+def _add_means(aggregate: PublishedResult, printed: Iterable[PublishedResult]) -> PublishedResult:
     """Add the means over the cells of an aggregate, which have equal numbers of boards."""
     key = (aggregate.num_agents, aggregate.model)
     cells = [row for row in printed if (row.num_agents, row.model) == key and row.size is not None]

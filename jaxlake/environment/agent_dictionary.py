@@ -101,7 +101,7 @@ class AgentDictionaryLake:
 
     def get_avail_actions(self, state: EnvState) -> ByAgent:
         """Return each agent's mask of actions that stay on the board and avoid holes, bool (5,)."""
-        return self._by_agent(self.environment.action_mask(state, self.params))
+        return self._key_by_agent(self.environment.action_mask(state, self.params))
 
     def observation_space(self, agent: str) -> Space:
         """Return the space of an agent's observations."""
@@ -112,7 +112,7 @@ class AgentDictionaryLake:
         return self.action_spaces[agent]
 
     def _observations(self, observation: jax.Array) -> ByAgent:
-        return self._by_agent(observation)
+        return self._key_by_agent(observation)
 
     def _info(self, info: Info) -> Info:
         return info
@@ -123,7 +123,7 @@ class AgentDictionaryLake:
             raise ValueError(f"actions must be a dictionary with {names}, got {actions!r:.100}")
         return jnp.stack([_scalar_action(agent, actions[agent]) for agent in self.agents])
 
-    def _by_agent(self, rows: jax.Array) -> ByAgent:
+    def _key_by_agent(self, rows: jax.Array) -> ByAgent:
         return {agent: rows[k] for k, agent in enumerate(self.agents)}
 
     def _split_by_agent(
@@ -134,7 +134,7 @@ class AgentDictionaryLake:
         done: jax.Array,
         info: Info,
     ) -> tuple[ByAgent, EnvState, ByAgent, ByAgent, Info]:
-        rewards = self._by_agent(jnp.broadcast_to(reward, (self.num_agents,)))
+        rewards = self._key_by_agent(jnp.broadcast_to(reward, (self.num_agents,)))
         dones = {**dict.fromkeys(self.agents, done), "__all__": done}
         return self._observations(observation), state, rewards, dones, self._info(info)
 

@@ -58,7 +58,7 @@ def check_environment(environment: Any, params: Any, *, key: jax.Array | None = 
             observation, final-observation, absorption (see `_REQUIREMENTS`).
     """
     key = jax.random.key(0) if key is None else key
-    params = _with_time_limit(params, _TIME_LIMIT)
+    params = _set_time_limit(params, _TIME_LIMIT)
     _check_structure(environment, params, key)
 
     traces = 0
@@ -77,9 +77,9 @@ def check_environment(environment: Any, params: Any, *, key: jax.Array | None = 
     other_params = jax.tree.map(
         lambda leaf: np.roll(leaf, 1, axis=0) if np.ndim(leaf) else leaf, jax.device_get(params)
     )
-    play_jitted(jax.random.fold_in(key, 1), ~waits, _with_time_limit(other_params, _TIME_LIMIT + 1))
+    play_jitted(jax.random.fold_in(key, 1), ~waits, _set_time_limit(other_params, _TIME_LIMIT + 1))
     _require(traces == 1, "retrace", f"equal shapes must share one trace, got {traces} traces")
-    is_deterministic = _equal(rollout, repeated)
+    is_deterministic = _are_equal(rollout, repeated)
     _require(is_deterministic, "determinism", "equal keys and params must give equal episodes")
     _check_rollout(environment, params, rollout)
 
@@ -162,14 +162,14 @@ def _check_rollout(environment: Any, params: Any, rollout: dict[str, Any]) -> No
         return jax.device_get(compiled(steps["key"], state, steps["actions"], params))
 
     stepped_observation, stepped, _, _, observation_before = step_all(steps["before"], params)
-    terminated_unlimited = step_all(steps["before"], _with_time_limit(params, 1 << 30))[3]
+    terminated_unlimited = step_all(steps["before"], _set_time_limit(params, 1 << 30))[3]
     _, absorbed, absorbed_reward, _, _ = step_all(stepped, params)
     observation_after = step_all(after, params)[4]
 
     time, done = stepped.time, terminated | truncated
     starts_at_zero = (rollout["start"].time == 0).all()
     first_observation = jax.tree.map(lambda leaf: leaf[:, 0], observation_before)
-    first_equal = _equal(rollout["first"], first_observation)
+    first_equal = _are_equal(rollout["first"], first_observation)
     finished, absorbed, absorbed_reward = jax.tree.map(
         lambda leaf: leaf[done], (stepped, absorbed, absorbed_reward)
     )
@@ -180,9 +180,9 @@ def _check_rollout(environment: Any, params: Any, rollout: dict[str, Any]) -> No
         "termination": np.array_equal(terminated, terminated_unlimited),
         "auto-reset": np.array_equal(after.time, np.where(done, 0, time)),
         "time": starts_at_zero and (time == steps["before"].time + 1).all(),
-        "observation": first_equal and _equal(observation, observation_after),
-        "final-observation": _equal(final, stepped_observation),
-        "absorption": _equal(finished, absorbed) and not np.any(absorbed_reward),
+        "observation": first_equal and _are_equal(observation, observation_after),
+        "final-observation": _are_equal(final, stepped_observation),
+        "absorption": _are_equal(finished, absorbed) and not np.any(absorbed_reward),
     }.items():
         _require(bool(holds), reason, _REQUIREMENTS[reason])
 
@@ -200,7 +200,7 @@ def _jit_unoptimised(function: Callable[..., Any]) -> Callable[..., Any]:
     return jax.jit(function, compiler_options={"xla_backend_optimization_level": 0})
 
 
-def _with_time_limit(params: Any, max_steps: int) -> Any:
+def _set_time_limit(params: Any, max_steps: int) -> Any:
     dtype = getattr(params.max_steps, "dtype", np.int32)
     return replace(params, max_steps=np.asarray(max_steps, dtype))
 
@@ -210,7 +210,7 @@ def _leaf_types(tree: Any) -> tuple[Any, list[tuple[Any, Any, bool]]]:
     return structure, [(leaf.shape, leaf.dtype, leaf.weak_type) for leaf in leaves]
 
 
-def _equal(left: Any, right: Any) -> bool:
+def _are_equal(left: Any, right: Any) -> bool:
     structures: list[Any] = [jax.tree.structure(tree) for tree in (left, right)]
     if structures[0] != structures[1]:
         return False

@@ -100,7 +100,7 @@ def _draw_holes(keys: jax.Array, size: jax.Array, holes: jax.Array, N: int) -> j
     W = -(-N * N // 32)
     steps = -(-jnp.max(count, initial=0) // _WORDS_PER_STEP)
     bits = jax.lax.fori_loop(0, steps, add_cells, jnp.zeros((W, size.shape[0]), jnp.uint32))
-    return jnp.where(count < holes, _on_board(size, N) & ~bits, bits)
+    return jnp.where(count < holes, _board_cells(size, N) & ~bits, bits)
 
 
 def _draw_endpoints(
@@ -177,10 +177,10 @@ def multiply_high(first: jax.Array, second: jax.Array) -> jax.Array:
 
 def free_cells(hole_words: jax.Array, size: jax.Array, max_size: int) -> jax.Array:
     """Return the hole-free cells of each board, uint32 (W, B)."""
-    return _on_board(size, max_size) & ~hole_words
+    return _board_cells(size, max_size) & ~hole_words
 
 
-def _on_board(size: jax.Array, N: int) -> jax.Array:
+def _board_cells(size: jax.Array, N: int) -> jax.Array:
     """Return the cells of each board, uint32 (W, B)."""
     rows, columns = np.divmod(np.arange(N * N), N)
     inside = np.maximum(rows, columns) < np.arange(N + 1)[:, None]

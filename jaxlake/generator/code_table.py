@@ -25,7 +25,7 @@ def contains(table: jax.Array, stored: jax.Array, codes: jax.Array, active: jax.
     def probe(state: _Search) -> _Search:
         slot, searching, is_member = state
         row = table[slot]
-        equal = searching & (row != _EMPTY) & _equal(stored, row, codes)
+        equal = searching & (row != _EMPTY) & _match_codes(stored, row, codes)
         searching &= (row != _EMPTY) & ~equal
         return (slot + step) & (table.size - 1), searching, is_member | equal
 
@@ -51,7 +51,7 @@ def insert(
         is_claim = searching & (table[slot] == _EMPTY)
         table = table.at[jnp.where(is_claim, slot, table.size)].min(rows, mode="drop")
         row = table[slot]
-        equal = searching & _equal(stored, row, codes)
+        equal = searching & _match_codes(stored, row, codes)
         owner = jnp.where(equal, row, owner)
         return table, (slot + step) & (table.size - 1), searching & ~equal, owner
 
@@ -60,7 +60,7 @@ def insert(
     return table, owner
 
 
-def _equal(stored: jax.Array, rows: jax.Array, codes: jax.Array) -> jax.Array:
+def _match_codes(stored: jax.Array, rows: jax.Array, codes: jax.Array) -> jax.Array:
     return jnp.all(stored.at[rows].get(mode="clip") == codes, axis=1)
 
 

@@ -24,7 +24,7 @@ def merge_batch_axes(function: Callable[..., T], *, num_shared: int = 0) -> Call
         The function. Under `jax.vmap` over n elements it receives leaves (n * B, ...); unmapped
         arguments are repeated. If shared arguments are mapped, it is called once per element.
     """
-    batch_function = jax.custom_batching.custom_vmap(_without_varying_axes(function))
+    batch_function = jax.custom_batching.custom_vmap(_hide_varying_axes(function))
 
     @batch_function.def_vmap
     def merge_axes(axis_size: int, in_batched: list[Any], *arguments: Any) -> tuple[Any, Any]:
@@ -65,7 +65,7 @@ def _map_sequentially(
     return results, jax.tree.map(lambda _: True, results)
 
 
-def _without_varying_axes(function: Callable[..., T]) -> Callable[..., T]:
+def _hide_varying_axes(function: Callable[..., T]) -> Callable[..., T]:
     """Wrap a function so that it also runs inside `jax.shard_map` with `check_vma=True`.
 
     With this default of JAX, loop carries must vary over the same device axes on entry and on exit.
@@ -76,13 +76,13 @@ def _without_varying_axes(function: Callable[..., T]) -> Callable[..., T]:
         if not jax.sharding.get_abstract_mesh().manual_axes:
             return function(*arguments)
 
-        def unchecked(*arguments: Any) -> T:
+        def run_unchecked(*arguments: Any) -> T:
             # In this context, results have types without varying device axes.
             return function(*jax.tree.map(partial(_identity_where, np.True_), arguments))
 
         replicated = jax.sharding.PartitionSpec()
         results = jax.shard_map(
-            unchecked,
+            run_unchecked,
             in_specs=replicated,
             out_specs=replicated,
             axis_names=frozenset(),

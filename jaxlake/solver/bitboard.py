@@ -98,7 +98,7 @@ class MoveSets(NamedTuple):
     down: jax.Array  # from (r, c) to (r + 1, c)
     up: jax.Array  # from (r + 1, c) to (r, c)
 
-    def reversed(self) -> "MoveSets":
+    def reverse(self) -> "MoveSets":
         """Return the same moves in the other direction."""
         return MoveSets(self.left, self.right, self.up, self.down)
 

@@ -222,7 +222,7 @@ def _plan_in_two_orders(
     """
     # There are eight sets: two buffers, three blocked sets, and three temporaries.
     bytes_each = 8 * (horizon + 1) * boards.free.shape[0] * boards.free.dtype.itemsize
-    width = min(active.shape[0], widths.fitting(widths.planned_boards, bytes_each))
+    width = min(active.shape[0], widths.max_items(widths.planned_boards, bytes_each))
     length = jnp.max(boards.solo_distances, axis=0)
     kernels = planning.select_backend(widths.kernels, len(boards.free), len(boards.starts), horizon)
     if kernels is not None:

@@ -60,7 +60,7 @@ class Widths:
         if wrong := [name for name, value in numbers.items() if value < 1]:
             raise ValueError(f"{wrong[0]} must be at least 1, got {numbers[wrong[0]]}")
 
-    def fitting(self, limit: int, bytes_each: int) -> int:
+    def max_items(self, limit: int, bytes_each: int) -> int:
         """Return how many items of `bytes_each` fit into `loop_bytes`, from 1 to `limit`."""
         return max(1, min(limit, self.loop_bytes // bytes_each))
 
@@ -144,7 +144,7 @@ def map_chunks(
             leaf: jax.Array | BatchMajor, update: jax.Array | BatchMajor
         ) -> jax.Array | BatchMajor:
             axis = 0 if isinstance(leaf, BatchMajor) else -1
-            values, new = _values(leaf), _values(update)
+            values, new = _get_values(leaf), _get_values(update)
             if mostly_active:
                 values = jax.lax.dynamic_update_slice_in_dim(values, new, begin, axis)
             elif axis == 0:
@@ -167,7 +167,7 @@ def map_chunks(
         leaf: jax.Array | BatchMajor, default: jax.Array | BatchMajor
     ) -> jax.Array | BatchMajor:
         mask = is_processed[:, None] if isinstance(leaf, BatchMajor) else is_processed
-        return _wrap_like(leaf, jnp.where(mask, _values(leaf), _values(default)))
+        return _wrap_like(leaf, jnp.where(mask, _get_values(leaf), _get_values(default)))
 
     return _map_leaves(fill, _take_lanes(results, rank), blank), buffers
 
@@ -176,7 +176,7 @@ def _map_leaves(function: Callable[..., Any], *trees: Any) -> Any:
     return jax.tree.map(function, *trees, is_leaf=lambda node: isinstance(node, BatchMajor))
 
 
-def _values(leaf: jax.Array | BatchMajor) -> jax.Array:
+def _get_values(leaf: jax.Array | BatchMajor) -> jax.Array:
     return leaf.values if isinstance(leaf, BatchMajor) else leaf
 
 
@@ -186,7 +186,7 @@ def _wrap_like(leaf: jax.Array | BatchMajor, values: jax.Array) -> jax.Array | B
 
 def _take_lanes(tree: T, lanes: jax.Array) -> T:
     def take(leaf: jax.Array | BatchMajor) -> jax.Array | BatchMajor:
-        at = _values(leaf).at
+        at = _get_values(leaf).at
         selection = at[lanes] if isinstance(leaf, BatchMajor) else at[..., lanes]
         return _wrap_like(leaf, selection.get(mode="promise_in_bounds"))
 

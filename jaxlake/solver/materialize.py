@@ -20,15 +20,13 @@ def materialize(values: T, opaque_true: jax.Array) -> T:
         values: Pytree of arrays.
         opaque_true: bool (), always True in a way that the compiler cannot prove.
     """
-    return jax.lax.platform_dependent(
-        values, opaque_true, cpu=_stored, default=lambda same, _: same
-    )
+    return jax.lax.platform_dependent(values, opaque_true, cpu=_store, default=lambda same, _: same)
 
 
 def materialize_call(compute: Callable[..., T], opaque_true: jax.Array, *operands: Any) -> T:
     """Return `compute(*operands)`; on CPUs, store the results first. Calls must not be nested."""
 
-    def stored(opaque_true: jax.Array, *operands: Any) -> T:
+    def run_and_store(opaque_true: jax.Array, *operands: Any) -> T:
         shapes = jax.eval_shape(compute, *operands)
 
         def zeros(*_: Any) -> T:
@@ -36,13 +34,13 @@ def materialize_call(compute: Callable[..., T], opaque_true: jax.Array, *operand
 
         return jax.lax.cond(opaque_true, compute, zeros, *operands)
 
-    def inline(_: jax.Array, *operands: Any) -> T:
+    def run(_: jax.Array, *operands: Any) -> T:
         return compute(*operands)
 
-    return jax.lax.platform_dependent(opaque_true, *operands, cpu=stored, default=inline)
+    return jax.lax.platform_dependent(opaque_true, *operands, cpu=run_and_store, default=run)
 
 
-def _stored(values: T, opaque_true: jax.Array) -> T:
+def _store(values: T, opaque_true: jax.Array) -> T:
     return jax.lax.cond(
         opaque_true, lambda same: same, lambda same: jax.tree.map(jnp.zeros_like, same), values
     )

@@ -32,7 +32,7 @@ class Blocked(NamedTuple):
 
     def moves(self, t: jax.Array) -> bitboard.MoveSets:
         """Return the moves blocked from t to t + 1, words (..., R, B)."""
-        return bitboard.MoveSets(*(_at_time(moves, t) for moves in self[1:]))
+        return bitboard.MoveSets(*(_index_time(moves, t) for moves in self[1:]))
 
     def __or__(self, other: "Blocked") -> "Blocked":
         return Blocked(*(x | y for x, y in zip(self, other, strict=True)))
@@ -76,7 +76,7 @@ def search_buffers(horizon: int, rows: int, boards: int, levels: int) -> SearchB
     return SearchBuffers((blank,) * levels, blank)
 
 
-def _at_time(array: jax.Array, t: jax.Array) -> jax.Array:
+def _index_time(array: jax.Array, t: jax.Array) -> jax.Array:
     return jax.lax.dynamic_index_in_dim(array, t, keepdims=False)
 
 
@@ -183,7 +183,7 @@ def reach_goal(
         for board, layer, level in zip(state.boards, state.layers, blocked, strict=True):
             layers.append(jax.lax.dynamic_update_index_in_dim(layer, board, t, 0))
             wider = (board & wait_mask) | bitboard.dilate(board, level.moves(t), t >= 0)
-            boards.append(wider & ~_at_time(level.cells, t + 1))
+            boards.append(wider & ~_index_time(level.cells, t + 1))
         next_t, reached = (t + 1).astype(jnp.int16), tuple(boards)
         arrivals = update_arrivals(next_t, reached, state.arrivals)
         return _ForwardState(t + 1, reached, arrivals, tuple(layers))
@@ -247,16 +247,16 @@ def trace_back(
 
     def step_back(i: jax.Array, state: _BackwardState) -> _BackwardState:
         t = last - 1 - i
-        cell, layer = state.cell, _at_time(reachable.layers[0], t)
-        origins = blocked[0].moves(t).reversed()
+        cell, layer = state.cell, _index_time(reachable.layers[0], t)
+        origins = blocked[0].moves(t).reverse()
         walking = _lane_mask(t.astype(jnp.int16) < arrival, goal)
         # Sets of predecessors in order of preference, and whether a wait is as good as these moves.
         moves, may_stay = [bitboard.dilate(cell, origins) & layer], [_lane_mask(True, goal)]
         if len(blocked) > 1:
-            unblocked = layer & ~_at_time(blocked[1].cells, t)
-            moved = bitboard.dilate(cell, blocked[1].moves(t).reversed()) & unblocked
+            unblocked = layer & ~_index_time(blocked[1].cells, t)
+            moved = bitboard.dilate(cell, blocked[1].moves(t).reverse()) & unblocked
             waited = cell & wait_mask & unblocked
-            second_layer = _at_time(reachable.layers[1], t)
+            second_layer = _index_time(reachable.layers[1], t)
             moves = [moved & second_layer, moved, *moves]
             may_stay = [
                 *(
@@ -330,17 +330,17 @@ def batch_major_actions(actions: jax.Array) -> jax.Array:
     """Transpose actions int8 (K, T, B) to (B, T, K). CPUs move four actions as one word."""
     K, T, B = actions.shape
 
-    def by_fours(actions: jax.Array) -> jax.Array:
+    def transpose_fours(actions: jax.Array) -> jax.Array:
         fours = actions.swapaxes(0, 1).reshape(T * K // 4, 4, B).swapaxes(1, 2)
         words = jax.lax.bitcast_convert_type(fours, jnp.uint32).T
         return jax.lax.bitcast_convert_type(words, jnp.int8).reshape(B, T, K)
 
-    def one_by_one(actions: jax.Array) -> jax.Array:
+    def transpose_singly(actions: jax.Array) -> jax.Array:
         return actions.transpose(2, 1, 0)
 
     if T * K % 4:
-        return one_by_one(actions)
-    return jax.lax.platform_dependent(actions, cpu=by_fours, default=one_by_one)
+        return transpose_singly(actions)
+    return jax.lax.platform_dependent(actions, cpu=transpose_fours, default=transpose_singly)
 
 
 def path_arrivals(paths: jax.Array) -> jax.Array:

@@ -54,7 +54,7 @@ class GymnasiumLake(gymnasium.Env[np.ndarray, np.int64]):
         super().reset(seed=seed)
         key = jax.random.key(int(self.np_random.integers(1 << 32)))
         observation, self._state = self.lake.reset(key)
-        return np.array(observation), self._with_mask({})
+        return np.array(observation), self._add_mask({})
 
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         """Make one step.
@@ -73,7 +73,7 @@ class GymnasiumLake(gymnasium.Env[np.ndarray, np.int64]):
             jax.random.key(0), state, np.asarray(action)
         )
         truncated = bool(self._state.truncated)
-        info = self._with_mask(jax.device_get(info))
+        info = self._add_mask(jax.device_get(info))
         return np.array(observation), float(reward), bool(terminated), truncated, info
 
     def render(self) -> str | None:
@@ -89,6 +89,6 @@ class GymnasiumLake(gymnasium.Env[np.ndarray, np.int64]):
             raise gymnasium.error.ResetNeeded("reset() must be called before step() and render()")
         return self._state
 
-    def _with_mask(self, info: dict[str, Any]) -> dict[str, Any]:
+    def _add_mask(self, info: dict[str, Any]) -> dict[str, Any]:
         mask = np.asarray(self._compute_mask(self._current_state()))
         return {**info, "action_mask": mask.astype(np.int8)}

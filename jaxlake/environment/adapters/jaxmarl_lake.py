@@ -36,7 +36,7 @@ class JaxMarlLake(AgentDictionaryLake, MultiAgentEnv):  # type: ignore[misc]
         return self.get_obs(state)["world_state"]
 
     def _observations(self, observation: jax.Array) -> ByAgent:
-        return {**self._by_agent(observation), "world_state": observation.reshape(-1)}
+        return {**self._key_by_agent(observation), "world_state": observation.reshape(-1)}
 
     def _info(self, info: Info) -> Info:
         return {

@@ -85,7 +85,7 @@ def solve_dense(
     K, _, B = boards.starts.shape
     # The sets of 32 boards would not fit into the cache of a CPU core.
     boards_at_once = max(1, widths.joint_boards // 32)
-    width = min(B, widths.fitting(boards_at_once, bytes_per_board(K, axis_size, widths.kernels)))
+    width = min(B, widths.max_items(boards_at_once, bytes_per_board(K, axis_size, widths.kernels)))
     by_blocks = boards_at_once == 1
 
     Buffers = BlockBuffers | None

@@ -65,7 +65,7 @@ def launch(
     count = lanes[0] * lanes[1]
     programs = -(-B // count)
 
-    def in_lanes(array: jax.Array) -> jax.Array:
+    def pad_to_lanes(array: jax.Array) -> jax.Array:
         padded = jnp.pad(array, [(0, 0)] * (array.ndim - 1) + [(0, programs * count - B)])
         return padded.reshape(*array.shape[:-1], programs * lanes[0], lanes[1])
 
@@ -79,7 +79,7 @@ def launch(
         kernel,
         backend,
         programs,
-        [(in_lanes(array), block(array.shape[:-1])) for array in inputs],
+        [(pad_to_lanes(array), block(array.shape[:-1])) for array in inputs],
         [(struct(shape, dtype), block(shape)) for shape, dtype in outputs],
         [((*shape, *lanes), dtype) for shape, dtype in scratch],
     )

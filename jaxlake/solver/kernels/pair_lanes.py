@@ -89,7 +89,7 @@ def max_pairs(backend: Kernels | None, horizon: int | None, board: Geometry, wid
     if backend is None:
         return max_joint_boards(board, widths, horizon)
     row_bytes = 4 * num_lanes(backend, board)
-    return widths.fitting(widths.joint_boards, row_bytes * _num_rows(backend, horizon, board))
+    return widths.max_items(widths.joint_boards, row_bytes * _num_rows(backend, horizon, board))
 
 
 def _num_rows(backend: Kernels, horizon: int | None, board: Geometry) -> int:

@@ -237,7 +237,7 @@ def _trace_path(
         row, word = _row_and_bit(cell)
         layer = [layers[t, r] for r in range(rows)]
 
-        def in_layer(row: jax.Array, bit: jax.Array) -> jax.Array:
+        def is_in_layer(row: jax.Array, bit: jax.Array) -> jax.Array:
             row_word = reduce_or([jnp.where(row == r, layer[r], EMPTY_WORD) for r in range(rows)])
             return (row_word & bit) != 0
 
@@ -245,9 +245,9 @@ def _trace_path(
             swaps = [(paths[k, t] == cell) & (paths[k, t + 1] == origin) for k in range(K)]
             return reduce_or([to_int32(swap) for swap in swaps]) != 0
 
-        above = (in_layer(row - 1, word), cell - PITCH)
-        below = (in_layer(row + 1, word), cell + PITCH)
-        sides = [(in_layer(row, word >> 1), cell - 1), (in_layer(row, word << 1), cell + 1)]
+        above = (is_in_layer(row - 1, word), cell - PITCH)
+        below = (is_in_layer(row + 1, word), cell + PITCH)
+        sides = [(is_in_layer(row, word >> 1), cell - 1), (is_in_layer(row, word << 1), cell + 1)]
         origins = [below, *sides, above] if upwards else [above, *sides, below]
         predecessor = cell
         for is_reachable, origin in reversed(origins):

@@ -49,7 +49,7 @@ def search_trees(
     nodes = LANES // helpers
     memory = memory_rows(T, K, board, helpers)
     program_bytes = 4 * nodes * sum(int(np.prod(rows)) for rows in memory)
-    programs = widths.fitting(-(-Q // (nodes // TEAM_LANES)), program_bytes)
+    programs = widths.max_items(-(-Q // (nodes // TEAM_LANES)), program_bytes)
     order = order_active_first(queries.active)
     count = jnp.sum(queries.active, dtype=jnp.int32)
     settings = jnp.stack([jnp.asarray(x, jnp.int32) for x in (count, team, split)])
@@ -60,7 +60,7 @@ def search_trees(
     padding = -Q % LANES
     inputs = [jnp.pad(x[..., order], [*[(0, 0)] * (x.ndim - 1), (0, padding)]) for x in inputs]
 
-    def whole(array: Any) -> tuple[Any, Any]:
+    def pair_with_spec(array: Any) -> tuple[Any, Any]:
         return array, pl.BlockSpec(array.shape, lambda i: (0,) * len(array.shape))
 
     size = Q + padding + LANES
@@ -73,8 +73,8 @@ def search_trees(
         partial(tree_program.search, board=board, helpers=helpers, barrier=backend is Kernels.GPU),
         backend,
         programs,
-        list(map(whole, (settings, *inputs))),
-        list(map(whole, outputs)),
+        list(map(pair_with_spec, (settings, *inputs))),
+        list(map(pair_with_spec, outputs)),
         [((*rows, nodes), dtype) for rows, dtype in zip(memory, dtypes, strict=True)],
     )
     inverse, blank = jnp.argsort(order), empty_results(queries, T)

@@ -219,7 +219,7 @@ class PathStore:
                 store(self.memory.saved_paths, (depth, t, self.node), entry, where)
                 store(self.memory.paths, (agent, t, self.node), goal | FORCED, where)
 
-        self._for_times(end, write)
+        self._loop_over_times(end, write)
 
     def restore_forced_flags(
         self, agent: jax.Array, depth: jax.Array, same_time: jax.Array, end: jax.Array
@@ -246,9 +246,9 @@ class PathStore:
                 entry = jnp.where(t < cost, entry, goal)
                 store(self.memory.paths, (agent, t, self.node), entry, t < end)
 
-        self._for_times(end, write)
+        self._loop_over_times(end, write)
 
-    def _for_times(self, end: jax.Array, write: Callable[[list[jax.Array]], None]) -> None:
+    def _loop_over_times(self, end: jax.Array, write: Callable[[list[jax.Array]], None]) -> None:
         """Call `write` for all times below the largest `end`, rounded up to whole rounds."""
         if self.helpers.count > 1:
 

@@ -148,7 +148,7 @@ class Teams(NamedTuple):
 
     def sum(self, values: jax.Array) -> jax.Array:
         """Return the sum over the nodes of a team."""
-        return self._reduce(self._once_per_node(values), jnp.sum, values)
+        return self._reduce(self._keep_first_lanes(values), jnp.sum, values)
 
     def min(self, values: jax.Array) -> jax.Array:
         """Return the minimum over the nodes of a team."""
@@ -156,11 +156,11 @@ class Teams(NamedTuple):
 
     def count_before(self, flags: jax.Array) -> jax.Array:
         """Return the number of flagged nodes that precede a node in its team."""
-        count = jnp.cumsum(self._once_per_node(flags)) - flags
+        count = jnp.cumsum(self._keep_first_lanes(flags)) - flags
         # Counts do not decrease within a program, so the minimum belongs to the team's first node.
         return count - self.min(count)
 
-    def _once_per_node(self, values: jax.Array) -> jax.Array:
+    def _keep_first_lanes(self, values: jax.Array) -> jax.Array:
         """Keep the value of the first lane of each node, and set the others to 0."""
         return values if self.helpers.count == 1 else jnp.where(self.helpers.rank == 0, values, 0)
 

@@ -132,7 +132,7 @@ class PathPlanner:
             )
             is_moving = t < end
             cell = jnp.where(is_moving, origin, cell)
-            previous = self._cells_before(possible_cells, forbidden_moves, reachable)
+            previous = self._find_origins(possible_cells, forbidden_moves, reachable)
             possible_cells = tuple(map(partial(jnp.where, is_moving), previous, possible_cells))
             self._write_entry(request.agent, t, cell, possible_cells, is_moving)
             return cell, possible_cells, other_cells
@@ -373,7 +373,7 @@ class PathPlanner:
             subtract(shift(cells, -pitch), up),
         )
 
-    def _cells_before(self, cells: Any, forbidden_moves: list[CellSet], layer: CellSet) -> CellSet:
+    def _find_origins(self, cells: Any, forbidden_moves: list[CellSet], layer: CellSet) -> CellSet:
         """Return the cells of a layer from which a move or a wait leads to any of `cells`."""
         right, left, down, up = forbidden_moves
         return intersect(self._step(list(cells), [left, right, up, down]), layer)

@@ -114,7 +114,7 @@ class SharedPathPlanner(PathPlanner):
             best_step = self._choose_step(cell, t, step, delta, move_index)
             cell = jnp.where(is_moving, cell + select_entry(deltas, best_step), cell)
             forbidden_moves = self._read_forbidden(0, t)[1:]
-            previous = self._cells_before(possible_cells, forbidden_moves, reachable)
+            previous = self._find_origins(possible_cells, forbidden_moves, reachable)
             possible_cells = tuple(map(partial(jnp.where, is_moving), previous, possible_cells))
             self._write_entry(request.agent, t, cell, possible_cells, is_moving)
             return cell, possible_cells

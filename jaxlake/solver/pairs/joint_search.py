@@ -48,7 +48,7 @@ def geometry(size: int) -> Geometry:
 def max_joint_boards(board: Geometry, widths: Widths, horizon: int | None) -> int:
     """Return how many boards to search at once, with a history if `horizon` is not None."""
     layers = 8 if horizon is None else 8 + horizon
-    return widths.fitting(widths.joint_boards, 4 * board.words * board.cells * layers)
+    return widths.max_items(widths.joint_boards, 4 * board.words * board.cells * layers)
 
 
 class TwoAgentBoards(NamedTuple):

@@ -120,7 +120,7 @@ def solve_two(
     unproved = jnp.where(unsolvable, Status.UNSOLVABLE, Status.UNKNOWN)
     status = jnp.where(optimal, Status.OPTIMAL, unproved)
 
-    def where_optimal(plan: BatchMajor) -> jax.Array:
+    def mask_plan(plan: BatchMajor) -> jax.Array:
         values = jnp.where(optimal[:, None], plan.values, jnp.int8(-1))
         return values.reshape(B, horizon, 2)
 
@@ -129,8 +129,8 @@ def solve_two(
         sum_of_costs=jnp.where(optimal, optima.sum_of_costs.astype(jnp.int16), jnp.int16(-1)),
         makespan=jnp.where(optimal, optima.makespan.astype(jnp.int16), jnp.int16(-1)),
         needs_wait=optimal & ((excess % 2 == 1) | results.undecided),
-        plan=where_optimal(results.plan),
-        makespan_plan=where_optimal(results.makespan_plan),
+        plan=mask_plan(results.plan),
+        makespan_plan=mask_plan(results.makespan_plan),
         expansions=optima.expansions,
     )
 
@@ -183,7 +183,7 @@ def search_by_loops(
     ) -> tuple[jax.Array, jax.Array]:
         is_new, cells, time = task
         plan = jnp.where(is_new, jnp.int8(0), plan)
-        plan = _back_through_layers(plan, cells, time, layers, board, may_wait)
+        plan = _trace_layers(plan, cells, time, layers, board, may_wait)
         return plan, plan
 
     # First the plan of least cost, then the plan of least makespan.
@@ -286,7 +286,7 @@ def _first_legal(legal: jax.Array) -> jax.Array:
     return jnp.where(first < len(legal), first, 0)
 
 
-def _back_through_layers(
+def _trace_layers(
     plan: jax.Array,
     cells: jax.Array,
     time: jax.Array,

@@ -54,7 +54,7 @@ def search_with_teams(queries: TreeQueries, horizon: int, widths: Widths) -> Que
     else:
         # Two queries per board. The number of lanes is a power of two, which team sizes divide.
         lane_bytes = 8 * len(queries.starts) * (horizon + 1) * R * queries.free.dtype.itemsize
-        max_lanes = widths.fitting(widths.tree_lanes, lane_bytes)
+        max_lanes = widths.max_items(widths.tree_lanes, lane_bytes)
         lanes = min(1 << (max_lanes.bit_length() - 1), 1 << (Q // 2 - 1).bit_length())
         lanes = max(TEAM_LANES, lanes)
         search = partial(search_trees, horizon=horizon, lanes=lanes)
@@ -353,14 +353,14 @@ def _coordinate_teams(lanes: TreeLanes, root_planned: jax.Array, teams: Teams) -
     same_team, precedes = _team_masks(B, teams)
     num_prefixes = jnp.int32(1) << teams.split
 
-    def any_in_team(flags: jax.Array) -> jax.Array:
+    def team_has(flags: jax.Array) -> jax.Array:
         return jnp.any(same_team & flags, axis=1)
 
     busy = lanes.query_index >= 0
-    finished = any_in_team(busy & (lanes.solved | lanes.gave_up | lanes.done))
+    finished = team_has(busy & (lanes.solved | lanes.gave_up | lanes.done))
     num_expansions = _masked_sum(lanes.expansions, same_team)
     exceeds_budget = busy & ~finished & (num_expansions >= lanes.query.budget)
-    gave_up = (any_in_team(lanes.gave_up) & ~any_in_team(lanes.solved)) | exceeds_budget
+    gave_up = (team_has(lanes.gave_up) & ~team_has(lanes.solved)) | exceeds_budget
     searching = busy & ~finished & ~exceeds_budget
 
     # A lane without a prefix becomes idle as soon as the root is planned.
@@ -370,7 +370,7 @@ def _coordinate_teams(lanes: TreeLanes, root_planned: jax.Array, teams: Teams) -
     next_prefix = lanes.next_prefix + _masked_sum(idle, same_team)
     # The bound is refuted when all prefixes are assigned and all lanes are idle. Then all lanes
     # restart with the least cost that any of them cut as the bound, or the team ends.
-    is_refuted = searching & ~any_in_team(~idle) & (lanes.next_prefix >= num_prefixes)
+    is_refuted = searching & ~team_has(~idle) & (lanes.next_prefix >= num_prefixes)
     next_bound = jnp.min(jnp.where(same_team, lanes.next_bound, jnp.int16(NEVER)), axis=1)
     raises_bound = is_refuted & (next_bound <= lanes.query.max_bound)
     rank = jnp.arange(B, dtype=jnp.int32) % teams.size
