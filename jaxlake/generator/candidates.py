@@ -184,7 +184,6 @@ def _board_cells(size: jax.Array, N: int) -> jax.Array:
     """Return the cells of each board, uint32 (W, B)."""
     rows, columns = np.divmod(np.arange(N * N), N)
     inside = np.maximum(rows, columns) < np.arange(N + 1)[:, None]
-    padding = -(N * N) % 32
-    bits = np.pad(inside, [(0, 0), (0, padding)]).reshape(N + 1, -1, 32)
+    bits = np.pad(inside, [(0, 0), (0, -(N * N) % 32)]).reshape(N + 1, -1, 32)
     masks = (bits * (np.uint32(1) << np.arange(32, dtype=np.uint32))).sum(axis=2, dtype=np.uint32)
     return jnp.asarray(masks)[jnp.clip(size, 0, N)].T

@@ -30,15 +30,13 @@ class PreparedBoards(NamedTuple):
     free: jax.Array  # words (R, B)
     starts: jax.Array  # int16 (K, B), cells, ABSENT for absent agents
     goals: jax.Array  # int16 (K, B), cells, ABSENT for absent agents
-    solo_distances: jax.Array  # int16 (K, B), distance of each agent alone; 0 for absent agents,
-    #   NEVER without a path
+    solo_distances: jax.Array  # int16 (K, B), of agents alone; 0 if absent, NEVER without a path
 
 
 class PrioritisedPlans(NamedTuple):
     """Plans of many boards, with the agents in planning order."""
 
-    arrival: jax.Array  # int16 (K, B), time from which an agent stays at its goal; NEVER for all
-    #   agents if one has no path
+    arrival: jax.Array  # int16 (K, B), final arrivals; all NEVER if any agent has no path
     paths: jax.Array  # int16 (K, T + 1, B), cells
 
 

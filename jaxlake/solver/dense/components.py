@@ -25,9 +25,8 @@ class DenseBoards(NamedTuple):
     goals: jax.Array  # int32 (K, 2, B)
     agent_mask: jax.Array  # bool (K, B)
     has_makespan: jax.Array  # bool (B,), the least makespan is known and need not be searched
-    makespan_bounds: jax.Array  # int32 (2, B), lower and upper bound on the least makespan; the
-    #   upper bound is NEVER if no plan is known
-    cost_bounds: jax.Array  # int32 (2, B), likewise for the least sum of costs
+    makespan_bounds: jax.Array  # int32 (2, B), lower bound; upper bound, NEVER if no plan is known
+    cost_bounds: jax.Array  # int32 (2, B), likewise for the sum of costs
 
 
 class Components(NamedTuple):

@@ -25,8 +25,7 @@ class PairOptima(NamedTuple):
     sum_of_costs: jax.Array  # int32 (B,), FAR if unknown
     makespan: jax.Array  # int32 (B,), FAR if unknown
     unsolvable: jax.Array  # bool (B,), proved
-    waitless: jax.Array  # bool (B,), a plan with this sum of costs exists in which no agent waits
-    #   before its last arrival; False if unknown
+    waitless: jax.Array  # bool (B,), some plan with this cost has no waits; False if unknown
 
 
 def pair_optima(

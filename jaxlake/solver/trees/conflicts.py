@@ -120,16 +120,14 @@ def arrival_conflict(
         delay_i, delay_j = stair.foot - excesses[i], stair.top - excesses[j]
         arrival_i, arrival_j = stair.foot + solo_distances[i], stair.top + solo_distances[j]
         delay = jnp.where(delay_i > 0, jnp.minimum(delay_i, delay_j), 0)
-        is_larger = delay > max_delay
+        is_max = delay > max_delay
         exchange = delay_i > delay_j
-        max_delay = jnp.where(is_larger, delay, max_delay)
-        first = jnp.where(is_larger, jnp.where(exchange, j, i), first)
-        second = jnp.where(is_larger, jnp.where(exchange, i, j), second)
-        first_arrival = jnp.where(
-            is_larger, jnp.where(exchange, arrival_j, arrival_i), first_arrival
-        )
+        max_delay = jnp.where(is_max, delay, max_delay)
+        first = jnp.where(is_max, jnp.where(exchange, j, i), first)
+        second = jnp.where(is_max, jnp.where(exchange, i, j), second)
+        first_arrival = jnp.where(is_max, jnp.where(exchange, arrival_j, arrival_i), first_arrival)
         second_arrival = jnp.where(
-            is_larger, jnp.where(exchange, arrival_i, arrival_j), second_arrival
+            is_max, jnp.where(exchange, arrival_i, arrival_j), second_arrival
         )
     kind = jnp.where(max_delay > 0, ARRIVAL, NONE)
     fields = (first, second, kind, zero, first_arrival, second_arrival, zero, zero)

@@ -159,12 +159,10 @@ def test_sweep_folder_rejects_another_specification(finished, tmp_path):
     before = read_files(finished)
     changes = {
         "boards: the folder has 4, this sweep has 5": {"boards": 5},
-        "samples.hole_ratio: the folder has .*; samples.size: the folder has": {
+        "samples.hole_ratio: .*; samples.size: the folder has": {
             "samples": {"count": 11, "size": 5}
         },
-        r"policies: the folder has \['random', 'shortest_path'\], this sweep has \['random'\]": {
-            "policies": ["random"]
-        },
+        r"policies: .*'shortest_path'\], this sweep has \['random'\]": {"policies": ["random"]},
         "grid.size: the folder has None, .*samples.count: the folder has 11, this sweep has None": {
             "samples": None,
             "grid": {"size": 4},
