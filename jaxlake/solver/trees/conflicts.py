@@ -121,14 +121,12 @@ def arrival_conflict(
         arrival_i, arrival_j = stair.foot + solo_distances[i], stair.top + solo_distances[j]
         delay = jnp.where(delay_i > 0, jnp.minimum(delay_i, delay_j), 0)
         is_max = delay > max_delay
-        exchange = delay_i > delay_j
+        reverse = delay_i > delay_j
         max_delay = jnp.where(is_max, delay, max_delay)
-        first = jnp.where(is_max, jnp.where(exchange, j, i), first)
-        second = jnp.where(is_max, jnp.where(exchange, i, j), second)
-        first_arrival = jnp.where(is_max, jnp.where(exchange, arrival_j, arrival_i), first_arrival)
-        second_arrival = jnp.where(
-            is_max, jnp.where(exchange, arrival_i, arrival_j), second_arrival
-        )
+        first = jnp.where(is_max, jnp.where(reverse, j, i), first)
+        second = jnp.where(is_max, jnp.where(reverse, i, j), second)
+        first_arrival = jnp.where(is_max, jnp.where(reverse, arrival_j, arrival_i), first_arrival)
+        second_arrival = jnp.where(is_max, jnp.where(reverse, arrival_i, arrival_j), second_arrival)
     kind = jnp.where(max_delay > 0, ARRIVAL, NONE)
     fields = (first, second, kind, zero, first_arrival, second_arrival, zero, zero)
     return PathConflict(*(field.astype(zero.dtype) for field in fields))
