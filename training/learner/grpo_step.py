@@ -56,11 +56,11 @@ def compiled_step(
     temperature: float,
     steps: int,
 ) -> Any:
-    """Return the step, (state, batch, rehearsal_examples, schedule_step) -> (state, metrics).
+    """Return the compiled step, (state, batch, examples, schedule_step) -> (state, metrics).
 
-    The step is compiled; it donates the state and keeps its placement. The leading axes of the
-    batch are (micro-batches, bundles per micro-batch); `PackedGroups` explains bundles. The loss
-    of `rehearsal_examples` is added if they are not None. The learning rate depends on
+    The step donates the state and keeps its placement. The leading axes of the batch are
+    (micro-batches, bundles per micro-batch); `PackedGroups` describes bundles. The loss of the
+    rehearsal `examples` is added unless they are None. The learning rate depends on
     `schedule_step`, int32 (); None uses the optimizer's own count. The run has `steps` steps.
     """
     loss = functools.partial(
@@ -68,7 +68,7 @@ def compiled_step(
     )
     optimizer = grpo_optimizer(settings, steps)
 
-    def rehearsal_loss(params: Any, examples: Sequences) -> tuple[jax.Array, Metrics]:
+    def rehearse(examples: Sequences, params: Any) -> tuple[jax.Array, Metrics]:
         assert rehearsal is not None
         nll = answer_nll(params, examples, graphdef=graphdef).sum()
         mean_nll = nll / jnp.sum(examples.targets)
@@ -78,14 +78,14 @@ def compiled_step(
     def step(
         state: LearnerState,
         batch: GrpoBatch,
-        rehearsal_examples: Sequences | None = None,
+        examples: Sequences | None = None,
         schedule_step: jax.Array | None = None,
     ) -> tuple[LearnerState, Metrics]:
         if schedule_step is not None:
             state = set_schedule_step(state, schedule_step)
         micro_batch_count = batch.groups.targets.any(axis=(1, 2, 3)).sum()  # without empty ones
         tokens = jnp.maximum(batch.counts.sum(), 1).astype(jnp.float32)
-        rehearse = functools.partial(rehearsal_loss, examples=rehearsal_examples)
+        rehearsal_loss = None if examples is None else functools.partial(rehearse, examples)
         return gradient_step(
             state,
             batch,
@@ -94,7 +94,7 @@ def compiled_step(
             loss=loss,
             optimizer=optimizer,
             metrics_weight=tokens,
-            rehearsal_loss=None if rehearsal_examples is None else rehearse,
+            rehearsal_loss=rehearsal_loss,
             placement=get_placement(graphdef, state.params),
         )
 

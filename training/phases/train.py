@@ -86,7 +86,7 @@ def train(
             request = next_request or make_request(number)
             rows = range((number - 1) * len(boards), number * len(boards))
             spare = stage_instances.instances.without(rows) if settings.resamples else None
-            rehearsal_examples = rehearsal and rehearsal.batch("rehearsal", stage, number)
+            examples = None if rehearsal is None else rehearsal.batch("rehearsal", stage, number)
             next_request = None
             if prefetcher is not None and number < count:
                 next_request = make_request(number + 1)
@@ -101,7 +101,7 @@ def train(
                     request,
                     step=run.optimizer_step(stage, number),
                     seconds=seconds,
-                    rehearsal_examples=rehearsal_examples,
+                    rehearsal_examples=examples,
                     spare=spare,
                     work=work,
                 )
