@@ -31,13 +31,13 @@ def draw_held_out(recipe: Recipe, per_cell: int) -> HeldOut:
     """Draw up to `per_cell` boards for each cell; cells without any board are left out."""
     lake = recipe.boards
     kinds = list(product(lake.sizes, lake.hole_ratios))
-    boards, outcomes = draw_boards(
+    boards, reports = draw_boards(
         derive_key(recipe.seed, "pretrain", 0),
         [BoardRequest(*kind, 0.5, 2 * per_cell, lake.num_agents) for kind in kinds],
         max_size=max(lake.sizes),
         max_candidates=HELD_OUT_CANDIDATES * per_cell,
     )
-    board_counts = [outcome.count - outcome.missing for outcome in outcomes]
+    board_counts = [report.count - report.missing for report in reports]
     kind_of_board = np.repeat(np.arange(len(kinds)), board_counts)
     needs_wait = np.asarray(boards.solutions.needs_wait)
     cells = {

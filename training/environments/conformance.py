@@ -152,15 +152,15 @@ def _check_demonstrations(environment: TrainingEnvironment, instances: Instances
 def _check_evidence(environment: TrainingEnvironment, instances: Instances) -> None:
     """Compare the records of an answer to each instance with the domain's counts and names."""
     texts = [ANSWERS[row % len(ANSWERS)] for row in range(len(instances))]
-    judgement = _judge(environment, instances, texts)
+    judged = _judge(environment, instances, texts)
     episodes: tuple[EpisodeRecord, ...] = _call(
-        "evidence", lambda: environment.episodes(instances, texts, judgement)
+        "evidence", lambda: environment.episodes(instances, texts, judged)
     )
     evidence, domain = make_stage_evidence(0, episodes), environment.domain
     count = sum(tally.count for tally in evidence.validation.values())
     is_complete = count == len(texts) == len(episodes)
     _require(is_complete, "evidence", f"counts {count} of {len(texts)} answers")
-    valid, expected = sum(episode.valid for episode in episodes), int(judgement.scores.valid.sum())
+    valid, expected = sum(episode.valid for episode in episodes), int(judged.scores.valid.sum())
     _require(valid == expected, "evidence", f"{valid} valid, not {expected}")
     for slices in domain.slices.values():
         for group, tally in evidence.validation.items():

@@ -23,7 +23,7 @@ from jaxlake.language.rewards import RewardValues, Score, compute_scores, reward
 from jaxlake.runtime.random_keys import threefry_key
 from jaxlake.solver import Status
 from jaxlake.user_code import import_function
-from training.environments.protocol import Judgement, Scores
+from training.environments.protocol import JudgedTexts, Scores
 from training.errors import UserError, shorten
 from training.prompts import board_prompt
 from training.rollout.instances import (
@@ -58,37 +58,37 @@ class Lake:
         return lake_domain(lake.bounds, lake.num_agents)
 
     def validation_set(self) -> InstanceSet:
-        """Return the boards of all cells; they depend on `validation` and the agents only."""
-        key = threefry_key(self.config.validation.seed)
-        return self._draw_cells("validation set", key, self.config.cells.per_cell, DigestSet())
+        """Return boards of all settings; they depend on `validation` and the agents only."""
+        key, grid = threefry_key(self.config.validation.seed), self.config.validation_grid
+        return self._draw_settings("validation set", key, grid.per_cell, DigestSet())
 
     def warm_start_set(
         self, key: jax.Array, count: int, held_out: InstanceSet | None
     ) -> InstanceSet:
         """Return at least `count` solved boards, in the proportions of the validation set."""
-        per_cell = -(-count // self.config.cells.cells)
+        per_setting = -(-count // self.config.validation_grid.num_settings)
         seen = DigestSet() if held_out is None else DigestSet(held_out.instances)
-        return self._draw_cells("warm start", key, per_cell, seen, substitute=True)
+        return self._draw_settings("warm start", key, per_setting, seen, substitute=True)
 
-    def _draw_cells(
-        self, name: str, key: jax.Array, per_cell: int, seen: DigestSet, *, substitute: bool = False
+    def _draw_settings(
+        self, name: str, key: jax.Array, count: int, seen: DigestSet, *, substitute: bool = False
     ) -> InstanceSet:
-        """Return boards of each size, hole ratio and wait ratio; print how many are missing."""
-        cells, lake = self.config.cells, self.config.lake
-        boards, outcomes = draw_boards(
+        """Return `count` boards per size, hole ratio and wait ratio; print how many are missing."""
+        grid, lake = self.config.validation_grid, self.config.lake
+        boards, reports = draw_boards(
             key,
             [
-                BoardRequest(*cell, per_cell, lake.num_agents)
-                for cell in product(cells.sizes, cells.hole_ratios, cells.wait_ratios)
+                BoardRequest(*setting, count, lake.num_agents)
+                for setting in product(grid.sizes, grid.hole_ratios, grid.wait_ratios)
             ],
-            max_size=max((*cells.sizes, *lake.bounds.sizes)),
+            max_size=max((*grid.sizes, *lake.bounds.sizes)),
             max_candidates=lake.max_candidates,
             seen=seen,
             substitute=substitute,
         )
-        for outcome in outcomes:
-            if outcome.missing:
-                console.print(f"{name}: {outcome}", style="yellow")
+        for report in reports:
+            if report.missing:
+                console.print(f"{name}: {report}", style="yellow")
         return boards
 
     def stage_set(
@@ -97,7 +97,7 @@ class Lake:
         """Return the boards of a stage; `fill_budget` replaces infeasible ones."""
         lake = self.config.lake
         lake_configuration = LakeConfiguration.model_validate(configuration.model_dump())
-        distinct, outcomes = draw_boards(
+        distinct, reports = draw_boards(
             key,
             make_requests(lake_configuration, count, num_agents=lake.num_agents),
             max_size=max(lake.bounds.sizes),
@@ -106,36 +106,36 @@ class Lake:
             substitute=True,
         )
         rng = np.random.default_rng(seed_from_key(key))
-        rows = rng.permutation(fill_budget(distinct, outcomes, rng))
-        return StageBoards(distinct.take(rows), distinct, tuple(outcomes))
+        rows = rng.permutation(fill_budget(distinct, reports, rng))
+        return StageBoards(distinct.take(rows), distinct, tuple(reports))
 
-    def groups(self, instances: InstanceSet) -> np.ndarray:
-        """Return the map sizes, int (B,)."""
-        return np.asarray(instances.instances.size)
+    def groups(self, boards: InstanceSet) -> np.ndarray:
+        """Return each board's group, which is its size, int (B,)."""
+        return np.asarray(boards.instances.size)
 
-    def prompts(self, instances: InstanceSet) -> list[str]:
+    def prompts(self, boards: InstanceSet) -> list[str]:
         """Return the boards' prompts in the format of the section `prompt`."""
-        return [board_prompt(board, self.config.prompt) for board in instances]
+        return [board_prompt(board, self.config.prompt) for board in boards]
 
-    def demonstrations(self, instances: InstanceSet) -> list[str]:
+    def demonstrations(self, boards: InstanceSet) -> list[str]:
         """Return the optimal plans in the format that the prompts request."""
         style = self.config.prompt.style
-        return [target(plan, style=style) for plan in instances.solutions.plan]
+        return [target(plan, style=style) for plan in boards.solutions.plan]
 
-    def judge(self, instances: InstanceSet, texts: Sequence[str]) -> Judgement:
+    def judge(self, boards: InstanceSet, texts: Sequence[str]) -> JudgedTexts:
         """Parse the plans, and verify them in batches on the device."""
-        boards, max_steps = instances.instances, self.config.prompt.max_steps
-        verdict = judge_texts(texts, boards, instances.solutions, max_steps=max_steps)
-        outcomes, settings = verdict.outcomes, self.config.reward
+        max_steps, settings = self.config.prompt.max_steps, self.config.reward
+        checks = judge_texts(texts, boards.instances, boards.solutions, max_steps=max_steps)
+        outcomes = checks.outcomes
         values = RewardValues(
             optimal=settings.optimal, valid=settings.valid, parsed=settings.parsed
         )
         if settings.function is None:
             rewards = np.asarray(reward(outcomes, values))
         else:
-            has_optimum = np.asarray(instances.solutions.status) == Status.OPTIMAL
-            answer_scores = compute_scores(verdict, has_optimum, values)
-            rewards = _call_reward_function(settings.function, texts, instances, answer_scores)
+            has_optimum = np.asarray(boards.solutions.status) == Status.OPTIMAL
+            answer_scores = compute_scores(checks, has_optimum, values)
+            rewards = _call_reward_function(settings.function, texts, boards, answer_scores)
         scores = Scores(
             rewards=rewards,
             valid=np.asarray(outcomes.valid),
@@ -143,33 +143,31 @@ class Lake:
             parsed=np.asarray(outcomes.parsed),
             failures=_FAILURE_LABELS[np.asarray(outcomes.failure)],
         )
-        return Judgement(scores, verdict)
+        return JudgedTexts(scores, checks)
 
     def episodes(
-        self, instances: InstanceSet, texts: Sequence[str], judgement: Judgement
+        self, boards: InstanceSet, texts: Sequence[str], judged: JudgedTexts
     ) -> tuple[EpisodeRecord, ...]:
         """Return one record per board with its answer and the verifier's result."""
-        ratios = self.config.cells.hole_ratios
-        return tuple(
-            _episode(instances, row, text, judgement, ratios) for row, text in enumerate(texts)
-        )
+        ratios = self.config.validation_grid.hole_ratios
+        return tuple(_episode(boards, row, text, judged, ratios) for row, text in enumerate(texts))
 
-    def digest_lines(self, instances: InstanceSet) -> Iterator[Any]:
+    def digest_lines(self, boards: InstanceSet) -> Iterator[Any]:
         """Yield the symbols, the optimal costs and the need for waits of each board."""
-        costs, makespans = instances.solutions.sum_of_costs, instances.solutions.makespan
-        waits = instances.solutions.needs_wait
+        costs, makespans = boards.solutions.sum_of_costs, boards.solutions.makespan
+        waits = boards.solutions.needs_wait
         return (
-            [instances.grid(row), int(costs[row]), int(makespans[row]), bool(waits[row])]
-            for row in range(len(instances))
+            [boards.grid(row), int(costs[row]), int(makespans[row]), bool(waits[row])]
+            for row in range(len(boards))
         )
 
 
 def _call_reward_function(
-    name: str, texts: Sequence[str], instances: InstanceSet, scores: Sequence[Score]
+    name: str, texts: Sequence[str], boards: InstanceSet, scores: Sequence[Score]
 ) -> np.ndarray:
     """Return the rewards of a user's function, float32 (B,); invalid ones raise `UserError`."""
     function, rewards = import_function(name, REWARD_FUNCTIONS), []
-    for text, board, score in zip(texts, instances, scores, strict=True):
+    for text, board, score in zip(texts, boards, scores, strict=True):
         value = function(text, board, score)
         if not (isinstance(value, Real) and abs(float(value)) <= _LARGEST_REWARD):
             raise UserError(
@@ -188,10 +186,10 @@ def _nearest_hole_ratio(ratios: tuple[float, ...], size: int, holes: int) -> str
 
 
 def _episode(
-    boards: InstanceSet, row: int, text: str, judgement: Judgement, hole_ratios: tuple[float, ...]
+    boards: InstanceSet, row: int, text: str, judged: JudgedTexts, hole_ratios: tuple[float, ...]
 ) -> EpisodeRecord:
-    verdict: Verdict = judgement.details
-    answer, outcomes, scores = verdict.answers[row], verdict.outcomes, judgement.scores
+    checks: Verdict = judged.checks
+    answer, outcomes, scores = checks.answers[row], checks.outcomes, judged.scores
     plan = None
     if answer.plan is not None:
         plan = tuple(tuple(Action(step).name for step in actions) for actions in answer.plan)

@@ -11,7 +11,7 @@ import numpy as np
 from engineer import Configuration, Domain
 
 if TYPE_CHECKING:
-    from training.run.records import EpisodeRecord, RequestOutcome
+    from training.run.records import DrawReport, EpisodeRecord
 
 
 class Instances(ABC):
@@ -50,7 +50,7 @@ class StageInstances(Protocol):
         """Statistics of the instances for the engineer, by group and name; may be empty."""
 
     @property
-    def shortfalls(self) -> "list[RequestOutcome]":
+    def shortfalls(self) -> "list[DrawReport]":
         """Requests that the generator could not fulfil; often empty."""
 
 
@@ -65,11 +65,11 @@ class Scores(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Judgement:
+class JudgedTexts:
     """The scores of B answers, and data for their records."""
 
     scores: Scores
-    details: Any  # data for `TrainingEnvironment.episodes`, in any format
+    checks: Any  # data for `TrainingEnvironment.episodes`, in any format
 
 
 class TrainingEnvironment(Protocol):
@@ -103,11 +103,11 @@ class TrainingEnvironment(Protocol):
     def demonstrations(self, instances: Any) -> list[str]:
         """Return a valid answer to each instance; raise a `UserError` if unsupported."""
 
-    def judge(self, instances: Any, texts: Sequence[str]) -> Judgement:
+    def judge(self, instances: Any, texts: Sequence[str]) -> JudgedTexts:
         """Score each text as the answer to its instance; texts are arbitrary."""
 
     def episodes(
-        self, instances: Any, texts: Sequence[str], judgement: Judgement
+        self, instances: Any, texts: Sequence[str], judged: JudgedTexts
     ) -> "tuple[EpisodeRecord, ...]":
         """Return the records of judged answers."""
 

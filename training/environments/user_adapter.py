@@ -15,7 +15,7 @@ from pydantic_core import PydanticSerializationError, ValidationError, to_jsonab
 
 from engineer import Configuration, Domain, KnobConfiguration
 from jaxlake.runtime.random_keys import threefry_key
-from training.environments.protocol import Instances, Judgement, Scores
+from training.environments.protocol import Instances, JudgedTexts, Scores
 from training.errors import UserError, did_you_mean, format_validation_errors, shorten
 from training.run.answer_records import EpisodeRecord
 from training.run.record_model import six_digits
@@ -23,7 +23,7 @@ from training.run.seeds import seed_from_key
 from training.user_environment import Score, UserEnvironment
 
 if TYPE_CHECKING:
-    from training.run.records import RequestOutcome
+    from training.run.records import DrawReport
     from training.schema import RunConfig
 
 
@@ -54,7 +54,7 @@ class DrawnStage:
 
     instances: InstanceList
     statistics: dict[str, dict[str, float]]
-    shortfalls: "list[RequestOutcome]" = field(default_factory=list)  # always empty
+    shortfalls: "list[DrawReport]" = field(default_factory=list)  # always empty
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ class UserEnvironmentAdapter:
             raise UserError(f"{self.kind} has no demonstration(instance) to imitate")
         return [self.user.demonstration(instance) for instance in instances]
 
-    def judge(self, instances: InstanceList, texts: Sequence[str]) -> Judgement:
+    def judge(self, instances: InstanceList, texts: Sequence[str]) -> JudgedTexts:
         """Score the answers one by one; raise `UserError` for a failure that the domain lacks."""
         scores = [self._score(*pair) for pair in zip(instances, texts, strict=True)]
         arrays = Scores(
@@ -141,13 +141,13 @@ class UserEnvironmentAdapter:
             parsed=np.array([score.parsed for score in scores], np.bool_),
             failures=np.array([score.failure for score in scores], np.object_),
         )
-        return Judgement(arrays, scores)
+        return JudgedTexts(arrays, scores)
 
     def episodes(
-        self, instances: InstanceList, texts: Sequence[str], judgement: Judgement
+        self, instances: InstanceList, texts: Sequence[str], judged: JudgedTexts
     ) -> tuple[EpisodeRecord, ...]:
         """Return one record per instance with its answer and score."""
-        answers = zip(instances, texts, judgement.details, strict=True)
+        answers = zip(instances, texts, judged.checks, strict=True)
         return tuple(self._episode(row, *answer) for row, answer in enumerate(answers))
 
     def digest_lines(self, instances: InstanceList) -> Iterator[Any]:

@@ -64,14 +64,14 @@ def draw_cell_boards(
         if infeasibility(size, holes, lake.num_agents) is None:
             indices.append(index)
             requests.append(BoardRequest(size, holes, waits, count, lake.num_agents))
-    boards, outcomes = draw_boards(
+    boards, reports = draw_boards(
         key,
         requests,
         max_size=max(lake.bounds.sizes),
         max_candidates=lake.max_candidates,
         seen=seen,
     )
-    counts = [outcome.count - outcome.missing for outcome in outcomes]
+    counts = [report.count - report.missing for report in reports]
     return boards, np.repeat(indices, counts)
 
 

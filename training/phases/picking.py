@@ -18,7 +18,7 @@ from training.phases.atlas import count_valid, draw_cell_boards, get_atlas_cells
 from training.rollout.instances import InstanceSet, StageBoards, concatenate_boards
 from training.run.active_run import ActiveRun
 from training.run.directory import RunDirectory, StageDirectory
-from training.run.records import PicksRecord, RequestOutcome
+from training.run.records import DrawReport, PicksRecord
 from training.run.seeds import derive_key, derive_seed
 from training.sampling.sampler import Sampler
 from training.schema import Picking, RunConfig
@@ -122,8 +122,8 @@ def _select_boards(
     boards = concatenate_boards([candidates, pool])
     order = rng.permutation(np.concatenate(rows))
     distinct = boards.take(_first_rows(boards, np.unique(order)))
-    outcomes = tuple(_make_outcomes(config, distinct))
-    return StageBoards(boards.take(order), distinct, outcomes)
+    reports = tuple(_make_reports(config, distinct))
+    return StageBoards(boards.take(order), distinct, reports)
 
 
 def _read_pool_answers(files: StageDirectory, count: int) -> tuple[np.ndarray, int]:
@@ -171,17 +171,17 @@ def _board_key(boards: InstanceSet, row: int) -> str:
     return "\n".join(boards.grid(row))
 
 
-def _make_outcomes(config: RunConfig, boards: InstanceSet) -> list[RequestOutcome]:
+def _make_reports(config: RunConfig, boards: InstanceSet) -> list[DrawReport]:
     """Return the boards as fulfilled requests by map size, with their actual ratios."""
     sizes, holes = boards.instances.size, np.asarray(boards.instances.holes)
-    outcomes = []
+    reports = []
     for size in np.unique(sizes).tolist():
         mask = sizes == size
         count = int(mask.sum())
         share = holes[mask][:, :size, :size].mean()
         waits = np.asarray(boards.solutions.needs_wait)[mask].mean()
-        outcomes.append(
-            RequestOutcome(
+        reports.append(
+            DrawReport(
                 size=size,
                 hole_ratio=round(float(share), 6),
                 wait_ratio=round(float(waits), 6),
@@ -192,4 +192,4 @@ def _make_outcomes(config: RunConfig, boards: InstanceSet) -> list[RequestOutcom
                 candidates=count,
             )
         )
-    return outcomes
+    return reports

@@ -17,7 +17,7 @@ from jaxlake.generator.quotas import BATCH_SIZE, CAPACITY, HORIZON, DrawOptions,
 from training.environments.protocol import Instances
 from training.errors import UserError
 from training.processes import call_in_first, is_single_process
-from training.run.records import RequestOutcome, six_digits
+from training.run.records import DrawReport, six_digits
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def draw_boards(
     max_candidates: int,
     seen: DigestSet | None = None,
     substitute: bool = False,
-) -> tuple[InstanceSet, list[RequestOutcome]]:
+) -> tuple[InstanceSet, list[DrawReport]]:
     """Draw distinct boards for every request; equal arguments give equal boards.
 
     Args:
@@ -84,10 +84,10 @@ def draw_boards(
         max_candidates: Maximum number of boards to draw for one request.
         seen: Digests of boards that must not be drawn again; the drawn boards are added.
         substitute: Whether to replace missing boards that need a wait by boards that don't, and
-            vice versa. The outcome still reports them as missing.
+            vice versa. The report still counts them as missing.
 
     Returns:
-        The boards in the order of the requests, and one outcome per request.
+        The boards in the order of the requests, and one report per request.
 
     Raises:
         UserError: No board could be generated.
@@ -98,15 +98,15 @@ def draw_boards(
         return draw()
     values = call_in_first("boards", lambda: _to_plain_values(*draw()))
     boards = InstanceSet(Instance(**values["instances"]), Solution(**values["solutions"]))
-    return boards, [RequestOutcome(**outcome) for outcome in values["outcomes"]]
+    return boards, [DrawReport(**report) for report in values["reports"]]
 
 
-def _to_plain_values(boards: InstanceSet, outcomes: Sequence[RequestOutcome]) -> dict[str, Any]:
-    """Return boards and outcomes as plain values that `call_in_first` can send."""
+def _to_plain_values(boards: InstanceSet, reports: Sequence[DrawReport]) -> dict[str, Any]:
+    """Return boards and reports as plain values that `call_in_first` can send."""
     return {
         "instances": {name: np.asarray(leaf) for name, leaf in vars(boards.instances).items()},
         "solutions": {name: np.asarray(leaf) for name, leaf in vars(boards.solutions).items()},
-        "outcomes": [outcome.model_dump(mode="json") for outcome in outcomes],
+        "reports": [report.model_dump(mode="json") for report in reports],
     }
 
 
@@ -117,9 +117,9 @@ def _draw_boards(
     max_candidates: int,
     seen: DigestSet,
     substitute: bool,
-) -> tuple[InstanceSet, list[RequestOutcome]]:
+) -> tuple[InstanceSet, list[DrawReport]]:
     filled_sets: list[InstanceSet] = []
-    outcomes = []
+    reports = []
 
     def fill(
         key: jax.Array, request: BoardRequest, quota: dict[bool, int]
@@ -143,20 +143,20 @@ def _draw_boards(
         missing, candidates = fill(
             request_key, request, {True: waits, False: request.count - waits}
         )
-        outcomes.append(
-            RequestOutcome(
+        reports.append(
+            DrawReport(
                 **asdict(request),
                 missing_wait=missing[True],
                 missing_no_wait=missing[False],
                 candidates=candidates,
             )
         )
-        if substitute and outcomes[-1].missing:
+        if substitute and reports[-1].missing:
             substitutes = {waits: missing[not waits] for waits in missing}
             fill(jax.random.fold_in(request_key, 1 << 20), request, substitutes)
     if not any(map(len, filled_sets)):
-        raise UserError("no board could be generated: " + "; ".join(map(str, outcomes)))
-    return concatenate_boards(filled_sets), outcomes
+        raise UserError("no board could be generated: " + "; ".join(map(str, reports)))
+    return concatenate_boards(filled_sets), reports
 
 
 def make_requests(
@@ -186,12 +186,12 @@ class StageBoards:
 
     instances: InstanceSet  # the stage's full budget, in training order
     distinct: InstanceSet  # the same boards without repetitions, in generator order
-    outcomes: tuple[RequestOutcome, ...]  # one per map size
+    draw_reports: tuple[DrawReport, ...]  # one per map size
 
     @property
-    def shortfalls(self) -> list[RequestOutcome]:
+    def shortfalls(self) -> list[DrawReport]:
         """The requests that could not be filled."""
-        return [outcome for outcome in self.outcomes if outcome.missing]
+        return [report for report in self.draw_reports if report.missing]
 
     @cached_property
     def statistics(self) -> dict[str, dict[str, float]]:
@@ -207,23 +207,23 @@ class StageBoards:
         costs = self.distinct.solutions.sum_of_costs
         lower_bounds = np.asarray(_sum_of_distances(self.distinct.instances))
         statistics = {}
-        for outcome in self.outcomes:
+        for report in self.draw_reports:
             values = {
-                "acceptance": (outcome.count - outcome.missing) / max(outcome.candidates, 1),
-                "missing": outcome.missing,
+                "acceptance": (report.count - report.missing) / max(report.candidates, 1),
+                "missing": report.missing,
             }
-            mask = sizes == outcome.size
+            mask = sizes == report.size
             if mask.any():
                 values["mean_sum_of_costs"] = float(costs[mask].mean())
                 values["conflict_density"] = float((costs > lower_bounds)[mask].mean())
-            statistics[str(outcome.size)] = {
+            statistics[str(report.size)] = {
                 name: six_digits(value) for name, value in values.items()
             }
         return statistics
 
 
 def fill_budget(
-    boards: InstanceSet, outcomes: Sequence[RequestOutcome], rng: np.random.Generator
+    boards: InstanceSet, reports: Sequence[DrawReport], rng: np.random.Generator
 ) -> np.ndarray:
     """Return rows that fill the requested number of boards by repeating some of them.
 
@@ -232,7 +232,7 @@ def fill_budget(
 
     Args:
         boards: The distinct boards.
-        outcomes: One outcome per map size, with the requested count.
+        reports: One report per map size, with the requested count.
         rng: Selects the boards that repeat.
 
     Returns:
@@ -240,9 +240,9 @@ def fill_budget(
     """
     all_rows = np.arange(len(boards))
     rows, unfilled = [all_rows], 0
-    for outcome in outcomes:
-        same_size = np.flatnonzero(boards.instances.size == outcome.size)
-        missing = outcome.count - len(same_size)
+    for report in reports:
+        same_size = np.flatnonzero(boards.instances.size == report.size)
+        missing = report.count - len(same_size)
         if not len(same_size):
             unfilled += missing
         elif missing:

@@ -159,8 +159,8 @@ def _tally_fields(episodes: Sequence[EpisodeRecord]) -> dict[str, Any]:
 
 def compute_rates(episodes: Sequence[EpisodeRecord]) -> Rates:
     """Return the rates of one or more answers."""
-    arrived = [episode.lake.arrived for episode in episodes if episode.lake is not None]
-    return Rates(**_tally_fields(episodes), isr=sum(arrived) / len(arrived) if arrived else None)
+    shares = [episode.lake.arrived for episode in episodes if episode.lake is not None]
+    return Rates(**_tally_fields(episodes), isr=sum(shares) / len(shares) if shares else None)
 
 
 def _group_evidence(episodes: Sequence[EpisodeRecord]) -> GroupEvidence:

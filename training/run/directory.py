@@ -77,7 +77,7 @@ class StageDirectory:
         # The policy's results on the pool from which the stage's boards were selected, if any.
         self.picks = json_file("picks.json", TypeAdapter(records.PicksRecord))
         # Unfilled requests for boards, and statistics of the training instances by group.
-        shortfalls = TypeAdapter(list[records.RequestOutcome])
+        shortfalls = TypeAdapter(list[records.DrawReport])
         self.shortfalls = json_file("shortfalls.json", shortfalls)
         statistics = TypeAdapter(dict[str, dict[str, float]])
         self.environment = json_file("environment.json", statistics)

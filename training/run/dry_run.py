@@ -193,7 +193,7 @@ def count_validation_instances(config: RunConfig) -> int:
     """Return the number of validation instances."""
     if isinstance(config.validation, UserValidationSection):
         return config.validation.instances
-    return config.validation.cells * config.validation.per_cell
+    return config.validation.num_settings * config.validation.per_cell
 
 
 def estimate_longest_prompt(config: RunConfig) -> int:
@@ -203,7 +203,7 @@ def estimate_longest_prompt(config: RunConfig) -> int:
         texts = environment.prompts(environment.validation_set())
         tokens = max(estimate_tokens(text) for text in texts)
     else:
-        size = max((*config.lake.bounds.sizes, *config.cells.sizes))
+        size = max((*config.lake.bounds.sizes, *config.validation_grid.sizes))
         rows = [["F"] * size for _ in range(size)]
         rows[0][:2] = "G", "g"
         rows[-1][:2] = "S", "s"

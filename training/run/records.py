@@ -19,8 +19,8 @@ from training.run.record_model import Bounded, Count, NonNegative, R, Rate, Reco
 from training.run.record_model import six_digits as six_digits
 
 
-class RequestOutcome(Record):
-    """The outcome of a request for boards; `shortfalls.json` lists unfilled requests."""
+class DrawReport(Record):
+    """The boards drawn for a request; `shortfalls.json` lists unfilled requests."""
 
     size: int
     hole_ratio: Rate

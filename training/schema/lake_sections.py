@@ -117,6 +117,6 @@ class Validation(Section):
     top_k: Count = Field(0, description="sample from this many likeliest tokens; 0: from all")
 
     @property
-    def cells(self) -> int:
+    def num_settings(self) -> int:
         """The number of combinations of size, hole ratio and wait ratio."""
         return len(self.sizes) * len(self.hole_ratios) * len(self.wait_ratios)

@@ -140,8 +140,8 @@ class RunConfig(Section):
         return self.environment
 
     @property
-    def cells(self) -> Validation:
-        """The cells of the lake's validation set; raises `UserError` on another environment."""
+    def validation_grid(self) -> Validation:
+        """The lake's section `validation`; raises `UserError` on another environment."""
         if isinstance(self.validation, UserValidationSection):
             raise UserError(
                 f"environment.kind must be {LAKE} for this operation: only its validation set "
@@ -247,7 +247,7 @@ class RunConfig(Section):
         if problem := bounds.violation(initial) or bounds.grid_violation(initial):
             raise ValueError(f"environment.initial.sizes: {problem}")
         first = [(size, knobs.hole_ratio) for size, knobs in initial.sizes.items()]
-        cells = list(product(self.cells.sizes, self.cells.hole_ratios))
+        cells = list(product(self.validation_grid.sizes, self.validation_grid.hole_ratios))
         for where, requests in (("environment.initial.sizes", first), ("validation", cells)):
             for size, holes in requests:
                 if reason := infeasibility(size, holes, self.environment.num_agents):

@@ -30,8 +30,8 @@ def test_answers_are_counted_by_group_and_slice(environment: UserEnvironmentAdap
     words = environment.validation_set()
     rng = np.random.default_rng(3)
     texts = rng.choice(["odd", " even", "perhaps"], len(words)).tolist()
-    verdict = environment.judge(words, texts)
-    episodes = environment.episodes(words, texts, verdict)
+    judged = environment.judge(words, texts)
+    episodes = environment.episodes(words, texts, judged)
     evidence, rates = make_stage_evidence(2, episodes), compute_validation_rates(2, episodes)
     for group, tally in evidence.validation.items():
         for level, counts in tally.slices["ones"].items():
@@ -46,9 +46,9 @@ def test_answers_are_counted_by_group_and_slice(environment: UserEnvironmentAdap
             assert counts.failures == counted
         assert tally.count == sum(counts.count for counts in tally.slices["ones"].values())
     assert list(rates.groups) == ["8", "9"]
-    assert rates.total.valid == int(verdict.scores.rewards.sum())
+    assert rates.total.valid == int(judged.scores.rewards.sum())
     assert [episode.text for episode in episodes] == texts
-    np.testing.assert_array_equal(verdict.scores.parsed, [text != "perhaps" for text in texts])
+    np.testing.assert_array_equal(judged.scores.parsed, [text != "perhaps" for text in texts])
 
 
 @pytest.mark.parametrize(

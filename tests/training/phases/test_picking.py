@@ -59,7 +59,7 @@ def test_sfl_picks_half_solved_boards(validation, tmp_path: Path):
     assert sum(picked) >= 16
     assert set(times) <= set(names(pool))
     assert (
-        sum(outcome.count for outcome in drawn.outcomes) == len(set(times)) == len(drawn.distinct)
+        sum(report.count for report in drawn.draw_reports) == len(set(times)) == len(drawn.distinct)
     )
     assert sum(values["missing"] for values in drawn.statistics.values()) == 0
     again = get_stage_instances(config, directory, 1, initial, validation)

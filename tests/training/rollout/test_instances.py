@@ -104,7 +104,7 @@ def test_statistics_describe_distinct_boards(short: StageBoards) -> None:
 def test_missing_size_is_replaced_by_all_others(smallest: InstanceSet) -> None:
     configuration = lake({2: (0.5, 0.0, 0.0), 4: (0.3, 0.1, 0.1), 5: (0.2, 0.1, 0.1)})
     drawn = drawn_boards(1, configuration, smallest)
-    assert {outcome.size for outcome in drawn.outcomes if outcome.missing} == {2}
+    assert {report.size for report in drawn.draw_reports if report.missing} == {2}
     times = Counter(digests_of(drawn.instances))
     assert len(times) == CONFIG.stages.instances // 2
     assert set(times.values()) == {2}

@@ -7,7 +7,7 @@ from jaxlake.language.prompts import target
 from tests.paths import TINY
 from tests.training.small_lakes import small_lakes
 from training.environments.catalogue import get_environment
-from training.environments.protocol import Judgement
+from training.environments.protocol import JudgedTexts
 from training.errors import UserError
 from training.rollout.instances import InstanceSet
 from training.schema import load
@@ -29,7 +29,7 @@ def texts(boards: InstanceSet) -> list[str]:
     return [f"It works because.\n{optimal}", late, "Agent 0: WAIT WAIT\nAgent 1: WAIT", "?"]
 
 
-def judge_texts(boards: InstanceSet, texts: list[str], *settings: str) -> Judgement:
+def judge_texts(boards: InstanceSet, texts: list[str], *settings: str) -> JudgedTexts:
     return get_environment(load(TINY, settings)).judge(boards, texts)
 
 

@@ -50,9 +50,9 @@ def require_equal_contexts(study: Study) -> None:
 
 def make_longest_view(config: RunConfig) -> StageView:
     """Return the longest possible view of an engineer in a run on the lake."""
-    cells = config.cells
-    size = max((*config.lake.bounds.sizes, *cells.sizes))
-    validation_answers = len(cells.hole_ratios) * len(cells.wait_ratios) * cells.per_cell
+    grid = config.validation_grid
+    size = max((*config.lake.bounds.sizes, *grid.sizes))
+    validation_answers = len(grid.hole_ratios) * len(grid.wait_ratios) * grid.per_cell
     training_answers = config.stages.instances * config.grpo.completions
     return longest_view(
         get_domain(config),

@@ -68,8 +68,8 @@ def print_study_plan(study: Study, directory: StudyDirectory) -> None:
         table.add_row(str(run), overrides[run.engineer], state)
     print_table(table)
 
-    cells, stages = warm_start.cells, warm_start.stages.count
-    boards = len(cells.sizes) * len(cells.hole_ratios) * len(cells.wait_ratios) * cells.per_cell
+    grid, stages = warm_start.validation_grid, warm_start.stages.count
+    boards = grid.num_settings * grid.per_cell
     instances = stages * warm_start.updates_per_stage * warm_start.grpo.prompts_per_update
     table = new_table("\nAmounts", "", "each run", f"all {len(runs)}")
     for name, amount in (
