@@ -57,7 +57,7 @@ def test_call_bounds_the_body_and_hides_it(address):
 @pytest.mark.parametrize(
     ("address", "problem"), [("endless", ""), ("page", "HTTP 400")], indirect=["address"]
 )
-def test_health_problem_reads_the_status_alone(address, problem):
+def test_get_health_problem_reads_only_the_status(address, problem):
     assert get_health_problem(address).endswith(problem)
     assert bool(get_health_problem(address)) == bool(problem)
 
@@ -73,5 +73,5 @@ def test_health_problem_reads_the_status_alone(address, problem):
         (b"plain text", ""),
     ],
 )
-def test_stated_message_reads_json_alone(body, message):
+def test_read_error_message_reads_only_json(body, message):
     assert read_error_message(body) == message

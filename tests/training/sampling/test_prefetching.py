@@ -17,7 +17,7 @@ from training.sampling.sampler import Completion, SamplingRequest
 ARGUMENTS: dict[str, Any] = {"n": 2, "temperature": 0.7, "max_tokens": 9, "stop_token_ids": [2]}
 
 
-class Engine:
+class FakeEngine:
     """A sampler that answers with its version and the seed, and records the calling threads.
 
     Other threads wait until `held` is set.
@@ -59,7 +59,7 @@ def ask(sampler: PrefetchingSampler, seed: int, ahead: int | None = None) -> Com
 
 
 def test_announced_rollouts_use_weights_before_the_sync() -> None:
-    engine = Engine()
+    engine = FakeEngine()
     sampler = PrefetchingSampler(engine)
     assert ask(sampler, 10, ahead=11).token_ids == (10, 0)
     assert (sampler.weight_version, sampler.lag) == ("0", 0)
@@ -81,7 +81,7 @@ def test_announced_rollouts_use_weights_before_the_sync() -> None:
 
 
 def test_sync_waits_for_a_prefetched_rollout() -> None:
-    engine = Engine()
+    engine = FakeEngine()
     sampler = PrefetchingSampler(engine)
     engine.held.clear()
     assert ask(sampler, 10, ahead=11).token_ids == (10, 0)
@@ -93,7 +93,7 @@ def test_sync_waits_for_a_prefetched_rollout() -> None:
 
 
 def test_engine_error_is_raised_at_the_next_sample() -> None:
-    engine = Engine()
+    engine = FakeEngine()
     sampler = PrefetchingSampler(engine)
     sampler.expect(SamplingRequest([[3, 4]], seed=11, **ARGUMENTS))
     first = engine.sample
@@ -110,13 +110,13 @@ def test_engine_error_is_raised_at_the_next_sample() -> None:
 
 
 def test_prefetched_rollouts_round_trip_exactly(tmp_path: Path) -> None:
-    engine = Engine()
+    engine = FakeEngine()
     sampler = PrefetchingSampler(engine)
     ask(sampler, 10, ahead=11)
     sampler.sync(())
     sampler.save_rollout(tmp_path / "kept", 4)
     expected = ask(sampler, 11)
-    resumed = PrefetchingSampler(later := Engine())
+    resumed = PrefetchingSampler(later := FakeEngine())
     later.weight_version = "1"
     resumed.restore_rollout(tmp_path / "kept", 4)
     completion = ask(resumed, 11)
@@ -134,14 +134,14 @@ def test_missing_prefetched_rollout_is_named(text: str | None, tmp_path: Path) -
     with pytest.raises(
         UserError, match=r"000000004\.json: the prefetched rollout .* can't be read"
     ):
-        PrefetchingSampler(Engine()).restore_rollout(tmp_path, 4)
+        PrefetchingSampler(FakeEngine()).restore_rollout(tmp_path, 4)
 
 
 def test_prefetched_rollout_of_other_prompts_is_rejected(tmp_path: Path) -> None:
-    sampler = PrefetchingSampler(Engine())
+    sampler = PrefetchingSampler(FakeEngine())
     ask(sampler, 10, ahead=11)
     sampler.save_rollout(tmp_path, 4)
-    resumed = PrefetchingSampler(later := Engine())
+    resumed = PrefetchingSampler(later := FakeEngine())
     resumed.restore_rollout(tmp_path, 4)
     with pytest.raises(UserError, match="its prompts and settings differ") as caught:
         ask(resumed, 12)
@@ -149,7 +149,7 @@ def test_prefetched_rollout_of_other_prompts_is_rejected(tmp_path: Path) -> None
     assert later.asked == []
 
 
-class OwnDecoder(Engine, JaxSampler):
+class OwnDecoder(FakeEngine, JaxSampler):
     weight_version = "0"
 
 
@@ -177,7 +177,7 @@ def test_ended_run_waits_for_the_jax_sampler(monkeypatch: pytest.MonkeyPatch) ->
 def test_ended_run_closes_the_engine(gives_up: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Slurm kills what has not ended by itself two minutes after SIGTERM."""
     monkeypatch.setattr(prefetching, "_ABORT_SECONDS", 0.2)
-    engine = Engine()
+    engine = FakeEngine()
     engine.held.clear()
     engine.gives_up = gives_up
     start = time.monotonic()

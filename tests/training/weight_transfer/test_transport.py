@@ -20,7 +20,7 @@ torch = pytest.importorskip("torch")
 receiver = pytest.importorskip("training.weight_transfer.receiver")
 
 
-class Engine(receiver.WeightReceiver):
+class FakeEngine(receiver.WeightReceiver):
     """An engine that is its own worker."""
 
     device = torch.device("cpu")
@@ -32,7 +32,7 @@ class Engine(receiver.WeightReceiver):
         self.received = {name: tensor.float().numpy() for name, tensor in weights_iterator}
 
 
-def tensors() -> dict[str, Any]:
+def make_tensors() -> dict[str, Any]:
     return {f"w{number}": jnp.arange(number + 3) / 3 for number in range(4)}
 
 
@@ -54,7 +54,7 @@ def test_both_transports_send_all_tensors(
     dtype: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(transport, "_FILE_BYTES", 20)
-    engine, sent, shared = Engine(), tensors(), tmp_path / "shared" / "weights"
+    engine, sent, shared = FakeEngine(), make_tensors(), tmp_path / "shared" / "weights"
     versions = []
     for send, arguments in ((send_in_memory, []), (send_through_folder, [shared])):
         versions.append(send(engine, iter(sent.items()), jnp.dtype(dtype), *arguments))
@@ -68,7 +68,7 @@ def test_both_transports_send_all_tensors(
 def test_unwritable_folder_raises_a_sync_error(tmp_path: Path):
     (blocked := tmp_path / "file").touch()
     with pytest.raises(SyncError, match="can't be written"):
-        send_through_folder(Engine(), tensors().items(), jnp.float32, blocked)
+        send_through_folder(FakeEngine(), make_tensors().items(), jnp.float32, blocked)
 
 
 def test_transfer_folder_prefers_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
