@@ -37,7 +37,7 @@ def test_board_prompt_follows_style_template_and_function():
 def test_board_prompt_rejects_functions_without_text():
     (board,) = small_lakes(1)
     prompt = load(TINY, [f"prompt.template={HOOKS}:number_of"]).prompt
-    with pytest.raises(UserError, match=r"^prompt.template: .*number_of returned 3, a text is"):
+    with pytest.raises(UserError, match=r"^prompt.template: .*number_of must return a text, got 3"):
         board_prompt(board, prompt)
 
 

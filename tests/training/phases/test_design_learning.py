@@ -247,7 +247,7 @@ def test_run_learns_to_design_in_words(tmp_path: Path):
 
 @pytest.mark.parametrize("choice", [{"kind": "rule"}, {"kind": "shuffled:checkpoint"}])
 def test_only_a_checkpoint_learns_to_design(choice):
-    with pytest.raises(ValueError, match="learning is set with kind"):
+    with pytest.raises(ValueError, match="learning must be null unless kind is checkpoint, got"):
         tiny(**choice)
 
 

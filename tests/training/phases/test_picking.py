@@ -92,14 +92,14 @@ def test_plr_replays_the_most_learnable_boards(validation, tmp_path: Path):
     assert set(times) <= pool | set(learned)
 
     directory.metrics.write([record for record in directory.metrics.read() if record.update < 4])
-    with pytest.raises(UserError, match="stages up to 1 have 24 boards, not 32"):
+    with pytest.raises(UserError, match="must have 32 boards up to stage 1, got 24"):
         get_stage_instances(config, directory, 2, initial, validation)
 
 
 def test_picking_requires_a_fixed_configuration():
     tree = yaml.safe_load(TINY.read_text())
     tree["engineer"] |= {"kind": "rule", "picking": {"method": "plr"}}
-    with pytest.raises(ValueError, match="picking is set with kind rule"):
+    with pytest.raises(ValueError, match="picking must be null unless kind is fixed"):
         RunConfig.model_validate(tree)
 
 

@@ -122,7 +122,7 @@ def test_pretokenizer_joins_words_with_numbers_up_to_ten(symbol_tokenizer):
 def test_invalid_tokenizer_settings_are_named():
     with pytest.raises(ValueError, match=r"vocab_size must be at least 259 .*got 200"):
         train_tokenizer(TEXTS, 200)
-    with pytest.raises(ValueError, match="texts: got none"):
+    with pytest.raises(ValueError, match="texts must not be empty"):
         train_tokenizer([], 512)
 
 

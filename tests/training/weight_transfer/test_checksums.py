@@ -70,7 +70,7 @@ class Worker(receiver.WeightReceiver):
 @pytest.mark.parametrize(
     ("checksums", "expected", "message"),
     [
-        ({}, {"norm": 0}, r"1 of 1 weight tensors .* checksums: norm$"),
+        ({}, {"norm": 0}, r"checksums of 1 of 1 weight tensors .*: norm$"),
         ({"norm": 1.0, "head": 1.0}, {"norm": 0}, r"2 of 1 weight tensors .*: norm, head$"),
     ],
 )
