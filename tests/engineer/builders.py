@@ -50,13 +50,13 @@ def roomy(bounds: Bounds = BOUNDS, num_agents: int = 2) -> Domain:
     return lake_domain(bounds, num_agents, acceptance=None)
 
 
-def column(draw_configuration: Configuration | None, knob: str) -> list[float]:
+def column(configuration: Configuration | None, knob: str) -> list[float]:
     """Return the values of a knob, one per group."""
-    assert draw_configuration is not None
-    return [knobs[knob] for knobs in draw_configuration.values().values()]
+    assert configuration is not None
+    return [knobs[knob] for knobs in configuration.values().values()]
 
 
-def shares_of(decision: Review) -> list[float]:
+def data_shares(decision: Review) -> list[float]:
     """Return the data shares of a review's configuration."""
     return column(decision.configuration, "data_ratio")
 
@@ -96,7 +96,7 @@ def draw_configuration(draw: Callable[[int], int], space: KnobSpace) -> Configur
 @st.composite
 def on_grid(draw: st.DrawFn, space: KnobSpace) -> Configuration:
     """Draw a configuration on the grid by hypothesis."""
-    return draw_configuration(lambda most: draw(st.integers(0, most)), space)
+    return draw_configuration(lambda maximum: draw(st.integers(0, maximum)), space)
 
 
 bounds_strategy = st.builds(
@@ -123,7 +123,7 @@ def training(learnability: Mapping[str, float] | None = None, instances: int = 1
     )
 
 
-def view_of(
+def make_view(
     valid: Mapping[str, int],
     *,
     domain: Domain | None = None,
@@ -139,7 +139,7 @@ def view_of(
     return StageView(domain or roomy(), evidence, current, history)
 
 
-def past(before: Mapping[str, float], after: Mapping[str, float], stage: int = 1, **fields):
+def stage_history(before: Mapping[str, float], after: Mapping[str, float], stage=1, **fields):
     return StageHistory(
         stage=stage,
         configuration=fields.pop("configuration", CURRENT),
@@ -150,16 +150,17 @@ def past(before: Mapping[str, float], after: Mapping[str, float], stage: int = 1
     )
 
 
-def task_of(view: StageView, seed: int = 0) -> Task:
+def make_task(view: StageView, seed: int = 0) -> Task:
     """Return a task with a placeholder prompt, which scripted engineers ignore."""
     prompt = Context("the prompt", cut=(), tokens=2)
     schema = answer_schema(view.domain.space)
-    return Task(prompt, view, schema, seed, first_seed=seed, build_context=lambda other: prompt)
+    return Task(prompt, view, schema, seed, first_seed=seed, build_context=lambda view: prompt)
 
 
-def proposed(engineer: Engineer, view: StageView, seed: int = 0) -> Configuration:
+def propose(engineer: Engineer, view: StageView, seed: int = 0) -> Configuration:
     """Return an engineer's proposal, which must pass the review without repairs."""
-    decision = review_answer(engineer.propose(task_of(view, seed)).text, view.current, view.domain)
+    proposal = engineer.propose(make_task(view, seed))
+    decision = review_answer(proposal.text, view.current, view.domain)
     assert decision.kind in ("accepted", "unchanged"), decision.reason
     assert decision.repairs == ()
     assert decision.configuration is not None
@@ -170,11 +171,11 @@ def proposed(engineer: Engineer, view: StageView, seed: int = 0) -> Configuratio
 class Spy:
     """Engineer that records its tasks and answers with the current configuration."""
 
-    seen: list[Task] = field(default_factory=list)
+    tasks: list[Task] = field(default_factory=list)
     name: str = "spy"
 
     def propose(self, task: Task) -> Proposal:
-        self.seen.append(task)
+        self.tasks.append(task)
         return Proposal(answer_text(task.view.current), 0.0, tokens=3)
 
     def write(self, prompt: str, seed: int) -> Proposal:
@@ -193,10 +194,10 @@ ADDITION = addition_domain(AdditionSpace(digits=(1, 2, 3)), instances=50)
 
 def random_configuration(rng: np.random.Generator, space: KnobSpace) -> Configuration:
     """Draw a configuration on the grid by NumPy."""
-    return draw_configuration(lambda most: int(rng.integers(most + 1)), space)
+    return draw_configuration(lambda maximum: int(rng.integers(maximum + 1)), space)
 
 
-def group_evidence(rng: np.random.Generator, domain: Domain) -> GroupEvidence:
+def random_evidence(rng: np.random.Generator, domain: Domain) -> GroupEvidence:
     """Draw evidence of 0 to 300 answers."""
     count = int(rng.choice([0, 1, 16, 300]))
     valid = int(rng.binomial(count, rng.choice([0.0, rng.random(), 1.0])))
@@ -208,7 +209,7 @@ def group_evidence(rng: np.random.Generator, domain: Domain) -> GroupEvidence:
     )
 
 
-def readable_view(rng: np.random.Generator, domain: Domain | None = None) -> StageView:
+def random_view(rng: np.random.Generator, domain: Domain | None = None) -> StageView:
     """Draw a view, of a random environment if none is given, with random facts missing."""
     domain = domain or (*DOMAINS, ADDITION)[int(rng.integers(len(DOMAINS) + 1))]
     space = domain.space
@@ -235,7 +236,7 @@ def readable_view(rng: np.random.Generator, domain: Domain | None = None) -> Sta
     groups += ["99"] * (rng.random() < 0.3)  # a group that is validated, but not trained on
     evidence = StageEvidence(
         stage=len(history) + 1,
-        validation={group: group_evidence(rng, domain) for group in groups},
+        validation={group: random_evidence(rng, domain) for group in groups},
         training=maybe(lambda: training({g: round(r / 4, 3) for g, r in rates().items()})),
         environment={group: {"acceptance": 0.5} for group in rates()},
         failed_cases=tuple(

@@ -24,7 +24,7 @@ EDITS = {
 KEEP = "n3 = = =\nn4 = = =\nn5 = = ="
 
 
-def edits_of(space: KnobSpace) -> st.SearchStrategy[dict[str, dict[str, int]]]:
+def edits_strategy(space: KnobSpace) -> st.SearchStrategy[dict[str, dict[str, int]]]:
     return st.fixed_dictionaries(
         {
             group: st.fixed_dictionaries({knob: st.integers(-1, 1) for knob in space.knobs})
@@ -45,7 +45,7 @@ def apply_rows(rows: str, current=CURRENT, domain: Domain = LAKE) -> dict[str, d
 @pytest.mark.parametrize("domain", [LAKE, words.DOMAIN], ids=lambda domain: domain.name)
 @given(data=st.data())
 def test_edits_round_trip_and_match_the_pattern(domain, data):
-    edits = data.draw(edits_of(domain.space))
+    edits = data.draw(edits_strategy(domain.space))
     text = edits_text(edits, domain)
     assert read_edits(text, domain) == edits
     assert re.fullmatch(edits_pattern(domain), text)
@@ -159,7 +159,7 @@ def test_apply_edits_moves_data_from_minus_to_plus(signs, before, bounds, after)
 @given(data=st.data(), bounds=bounds_strategy, steps=st.integers(1, 5))
 def test_moved_data_adds_up_within_the_limits(data, bounds, steps):
     space = bounds.model_copy(update={"edit_steps": steps})
-    current, edits = data.draw(on_grid(space)), data.draw(edits_of(space))
+    current, edits = data.draw(on_grid(space)), data.draw(edits_strategy(space))
     values = apply_edits(edits, current, space)
     before = column(current, "data_ratio")
     after = [knobs["data_ratio"] for knobs in values.values()]
@@ -187,7 +187,7 @@ def test_moved_data_adds_up_within_the_limits(data, bounds, steps):
 @given(data=st.data(), bounds=bounds_strategy, steps=st.integers(1, 5))
 def test_balanced_edits_are_unchanged(data, bounds, steps):
     domain = roomy(bounds.model_copy(update={"edit_steps": steps}))
-    current, edits = data.draw(on_grid(domain.space)), data.draw(edits_of(domain.space))
+    current, edits = data.draw(on_grid(domain.space)), data.draw(edits_strategy(domain.space))
     values = apply_edits(edits, current, domain.space)
     total = sum(knobs["data_ratio"] for knobs in values.values())
     assume(total > 0)

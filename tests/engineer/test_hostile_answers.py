@@ -38,7 +38,7 @@ def review_and_check(
 ) -> Review:
     """Review a text and check the properties that every decision has."""
     decision = review_answer(text, current, domain, guard)
-    format_object = json.loads(decision.model_dump_json())
+    record = json.loads(decision.model_dump_json())
     assert 0 < len(decision.reason) < 1000
     assert decision.reason.isascii()
     assert decision.reason.isprintable()
@@ -50,11 +50,9 @@ def review_and_check(
         assert decision.diff == ()
         return decision
     assert isinstance(decision.configuration, LakeConfiguration)
-    assert (
-        LakeConfiguration.model_validate(format_object["configuration"]) == decision.configuration
-    )
+    assert LakeConfiguration.model_validate(record["configuration"]) == decision.configuration
     assert domain.space.violation(decision.configuration) is None
-    assert_usable(format_object["configuration"]["sizes"], domain)
+    assert_usable(record["configuration"]["sizes"], domain)
     assert_within(decision, domain, current, guard or Guard())
     assert_explained(decision, current)
     assert_stable(decision, domain, current, guard or Guard())
@@ -109,8 +107,8 @@ def assert_explained(decision: Review, current: LakeConfiguration) -> None:
         group, knob = field.split(".")
         positions = [ORDER.index(repair.name) for repair in repairs]
         assert positions == sorted(set(positions))
-        for one, next_repair in itertools.pairwise(repairs):
-            assert abs(one.new - next_repair.old) < 1e-8
+        for repair, next_repair in itertools.pairwise(repairs):
+            assert abs(repair.new - next_repair.old) < 1e-8
         assert repairs[-1].new == new[group][knob]
     rounded = {repair.name for repair in decision.repairs} <= {"round"}
     used = "accepted" if rounded else "repaired"
@@ -132,11 +130,11 @@ def assert_stable(
     if any(repair.name == "feasibility" for repair in decision.repairs):
         # Feasibility repairs may exceed the bounded step.
         guard = Guard()
-    again = review_answer(answer_text(decision.configuration), current, domain, guard)
-    assert again.kind == ("accepted" if again.diff else "unchanged")
-    assert again.repairs == ()
-    assert again.configuration == decision.configuration
-    assert again.diff == decision.diff
+    second = review_answer(answer_text(decision.configuration), current, domain, guard)
+    assert second.kind == ("accepted" if second.diff else "unchanged")
+    assert second.repairs == ()
+    assert second.configuration == decision.configuration
+    assert second.diff == decision.diff
 
 
 ODD_NUMBERS = (
@@ -156,13 +154,13 @@ def format_object(members: list[tuple[str, str]]) -> str:
 
 def objects(keys: list[str], values: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
     """Return objects with exactly these keys in any order, or with missing and unknown keys."""
-    whole = st.permutations(keys).flatmap(
+    complete = st.permutations(keys).flatmap(
         lambda order: st.tuples(*[values] * len(order)).map(
             lambda drawn: format_object(list(zip(order, drawn, strict=True)))
         )
     )
     odd_keys = st.sampled_from([*keys, "6", "03", " 3", "holes", "", "\\u0033", "\ud800", "x" * 99])
-    return whole | st.lists(st.tuples(odd_keys, values), max_size=5).map(format_object)
+    return complete | st.lists(st.tuples(odd_keys, values), max_size=5).map(format_object)
 
 
 groups = list(map(str, SIZES))

@@ -21,9 +21,9 @@ from tests.engineer.builders import (
     answer,
     bounds_strategy,
     column,
+    data_shares,
     on_grid,
     roomy,
-    shares_of,
 )
 
 VALID_ANSWER = answer_text(CURRENT)
@@ -131,7 +131,7 @@ def test_json_accepts_edits_and_numbers(changes, used):
 def test_json_share_edits_equal_edit_rows():
     in_json = review(answer(s3_data_ratio="-1", s4_data_ratio="=", s5_data_ratio="+1"))
     assert in_json.configuration == review("n3 - = =\nn4 = = =\nn5 + = =").configuration
-    assert shares_of(in_json) == [0.45, 0.3, 0.25]
+    assert data_shares(in_json) == [0.45, 0.3, 0.25]
 
 
 # Repairing
@@ -151,7 +151,7 @@ def test_json_share_edits_equal_edit_rows():
 def test_unnormalised_shares_are_repaired(shares, kind, used):
     changes = dict(zip(("s3_data_ratio", "s4_data_ratio", "s5_data_ratio"), shares, strict=True))
     decision = review(answer(**changes))
-    assert (decision.kind, shares_of(decision)) == (kind, used)
+    assert (decision.kind, data_shares(decision)) == (kind, used)
 
 
 def test_infeasible_size_is_rejected_unless_its_share_is_zero():
@@ -216,7 +216,7 @@ def test_new_group_may_start_with_a_small_share():
     text = answer_from_rows((0.0, 0.5, 0.0), (0.0, 0.5, 0.0), (1.0, 0.5, 0.0), groups=(4, 5, 6))
     decision = review(text, max_step=0.1, bounds=Bounds(sizes=(4, 5, 6)))
     # Sizes 4 and 5 had shares 0.3 and 0.2, 0.6 and 0.4 of their sum.
-    assert shares_of(decision) == [0.5, 0.4, 0.1]
+    assert data_shares(decision) == [0.5, 0.4, 0.1]
     assert column(decision.configuration, "hole_ratio") == [0.2, 0.1, 0.5]
     assert column(decision.configuration, "wait_ratio") == [0.4, 0.9, 0.0]
     # Without a common group, steps are unbounded.

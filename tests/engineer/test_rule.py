@@ -16,7 +16,7 @@ from engineer.engineers.rule import compute_rule_edits, rule_configuration
 from engineer.lake import Bounds
 from engineer.synthetic import FACTS, replace_fact, synthetic_readouts
 from tests.engineer import words
-from tests.engineer.builders import ADDITION, column, lake, readable_view, roomy, tally
+from tests.engineer.builders import ADDITION, column, lake, random_view, roomy, tally
 
 LAKE = roomy()
 NUMBER = re.compile(r"[a-z]+(\d+)")
@@ -161,7 +161,7 @@ def test_new_group_starts_from_zero():
 @settings(max_examples=200)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_rule_edits_are_accepted_in_any_environment(seed):
-    view = readable_view(np.random.default_rng(seed))
+    view = random_view(np.random.default_rng(seed))
     new = rule_configuration(view)
     decision = review_answer(answer_text(new), view.current, view.domain)
     kind = "accepted" if decision.diff else "unchanged"

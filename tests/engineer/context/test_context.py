@@ -32,13 +32,13 @@ def headings(text: str) -> list[str]:
 
 @pytest.mark.parametrize("left_out", BLOCKS)
 def test_build_context_omits_each_block(view, left_out):
-    whole = build_context(view).text
+    full_text = build_context(view).text
     remaining = [block for block in BLOCKS if block != left_out]
     text = build_context(view, blocks=remaining).text
     for block, heading in HEADINGS.items():
         assert text.count(f"{heading}\n") == int(block != left_out)
     # Only the block and its columns change.
-    parts, other_parts = (set(context.split(SEPARATOR)) for context in (whole, text))
+    parts, other_parts = (set(context.split(SEPARATOR)) for context in (full_text, text))
     changed = {part.splitlines()[0] for part in parts ^ other_parts}
     assert HEADINGS[left_out] in changed <= {HEADINGS[left_out], "## Map sizes"}
 

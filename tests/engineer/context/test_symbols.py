@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from engineer import BLOCKS, StageView, build_context
 from engineer.context.symbols import read_out
 from engineer.context.view import FULL_DETAIL, Detail
-from tests.engineer.builders import lake, readable_view, tally
+from tests.engineer.builders import lake, random_view, tally
 
 BEFORE = lake((0.45, 0.2, 0.25), (0.35, 0.15, 0.5), (0.2, 0.0, 0.9))
 
@@ -144,6 +144,6 @@ def expected_text(view: StageView, blocks: Collection[str]) -> str:
 @settings(max_examples=400)
 @given(seed=st.integers(0, 2**32 - 1), blocks=st.sets(st.sampled_from(BLOCKS)))
 def test_symbols_match_reference_implementation(seed, blocks):
-    view = readable_view(np.random.default_rng(seed))
+    view = random_view(np.random.default_rng(seed))
     assert build_compact(view, blocks) == expected_text(view, blocks)
     assert build_compact(view) == expected_text(view, BLOCKS)

@@ -18,13 +18,13 @@ from engineer import (
 from engineer.context.symbols import read_out
 from engineer.engineers.controls import shuffle_evidence, simulate_evidence
 from engineer.lake import Bounds, lake_domain
-from tests.engineer.builders import Spy, readable_view, tally, task_of
+from tests.engineer.builders import Spy, make_task, random_view, tally
 
 
 def shuffle_task(task: Task) -> Task:
     spy = Spy()
     assert ShuffledEngineer(spy).propose(task).tokens == 3
-    [shown] = spy.seen
+    [shown] = spy.tasks
     return shown
 
 
@@ -32,13 +32,13 @@ def shuffle_task(task: Task) -> Task:
 @given(sizes=st.integers(2, 6), seed=st.integers(0, 2**63 - 1))
 def test_shuffle_is_a_derangement_of_evidence(sizes, seed):
     bounds = Bounds(sizes=tuple(range(3, 3 + sizes)))
-    view = readable_view(np.random.default_rng(seed), lake_domain(bounds))
+    view = random_view(np.random.default_rng(seed), lake_domain(bounds))
     # The counts identify the group of the evidence.
     validation = {group: tally(0, count=10 + int(group)) for group in (*bounds.groups, "99")}
     evidence = view.evidence.model_copy(update={"validation": validation})
     rolled_back = {group: tally(0, count=100 + int(group)) for group in bounds.groups}
     view = replace(view, evidence=evidence, rolled_back_validation=rolled_back)
-    shown = shuffle_task(task_of(view, seed)).view
+    shown = shuffle_task(make_task(view, seed)).view
     origins = {
         group: str(answers.count - 10) for group, answers in shown.evidence.validation.items()
     }
@@ -67,7 +67,7 @@ def test_shuffle_is_a_derangement_of_evidence(sizes, seed):
 
 
 def test_shuffled_prompt_shows_permuted_evidence(view):
-    task = shuffle_task(replace(task_of(view, seed=1), build_context=build_context))
+    task = shuffle_task(replace(make_task(view, seed=1), build_context=build_context))
     assert task.context == build_context(task.view)
     assert "41 of 50 valid" in task.context.text
     assert "3x3: 41 of 50 valid" not in task.context.text
@@ -77,10 +77,10 @@ def test_shuffled_prompt_shows_permuted_evidence(view):
 @given(sizes=st.integers(2, 6), seed=st.integers(0, 2**63 - 1))
 def test_simulated_run_replaces_only_the_evidence(sizes, seed):
     bounds = Bounds(sizes=tuple(range(3, 3 + sizes)))
-    view = readable_view(np.random.default_rng(seed), lake_domain(bounds))
+    view = random_view(np.random.default_rng(seed), lake_domain(bounds))
     spy = Spy()
-    SimulatedEngineer(spy).propose(task_of(view, seed))
-    [shown] = [task.view for task in spy.seen]
+    SimulatedEngineer(spy).propose(make_task(view, seed))
+    [shown] = [task.view for task in spy.tasks]
     counts = [tally.count for tally in view.evidence.validation.values() if tally.count]
     assert set(shown.evidence.validation) == set(view.domain.space.groups)
     if counts:
@@ -111,9 +111,9 @@ def test_simulated_run_contains_no_true_evidence(view):
         }
     )
     fallen = {group: tally(0, count=50) for group in view.evidence.validation}
-    told = replace(view, valid_before=dict.fromkeys(fallen, 0.9))
-    others = (told, replace(told, evidence=changed_evidence, rolled_back_validation=fallen))
-    shown = [read_out(simulate_evidence(tallied, seed=3), blocks) for tallied in others]
+    first = replace(view, valid_before=dict.fromkeys(fallen, 0.9))
+    second = replace(first, evidence=changed_evidence, rolled_back_validation=fallen)
+    shown = [read_out(simulate_evidence(view, seed=3), blocks) for view in (first, second)]
     assert shown[0] == shown[1]
     assert shown[0] != read_out(view, blocks)
     assert read_out(simulate_evidence(view, seed=4), blocks) != shown[0]

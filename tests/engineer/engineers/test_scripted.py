@@ -33,21 +33,21 @@ from tests.engineer.builders import (
     BOUNDS,
     column,
     lake,
+    make_task,
+    make_view,
     on_grid,
-    past,
-    proposed,
-    readable_view,
-    task_of,
+    propose,
+    random_view,
+    stage_history,
     training,
-    view_of,
 )
 
 NAMES = (*SCRIPTED, *(f"{control}:{name}" for control in CONTROLS for name in SCRIPTED))
 
 
-def proposed_shares(engineer: Engineer, view: StageView) -> list[float]:
-    """Return the proposed shares, and check that the other knobs are unchanged."""
-    new = proposed(engineer, view)
+def propose_shares(engineer: Engineer, view: StageView) -> list[float]:
+    """Return the proposed data shares, and check that the other knobs are unchanged."""
+    new = propose(engineer, view)
     for knob in ("hole_ratio", "wait_ratio"):
         assert column(new, knob) == column(view.current, knob)
     return column(new, "data_ratio")
@@ -69,7 +69,7 @@ def proposed_shares(engineer: Engineer, view: StageView) -> list[float]:
 )
 def test_easy_to_hard_follows_its_schedule(stage, rows):
     engineer = EasyToHardEngineer(stages=5)
-    assert proposed(engineer, view_of({"3": 50}, stage=stage)) == lake(*rows)
+    assert propose(engineer, make_view({"3": 50}, stage=stage)) == lake(*rows)
 
 
 @pytest.mark.parametrize(
@@ -90,13 +90,14 @@ def test_easy_to_hard_follows_its_schedule(stage, rows):
 )
 def test_shares_are_proportional_above_a_minimum(weights, floor, split):
     by_group = dict(zip(BOUNDS.groups, weights, strict=True))
-    assert list(split_shares(by_group, view_of({"3": 50}), floor).values()) == split
+    assert list(split_shares(by_group, make_view({"3": 50}), floor).values()) == split
 
 
 def test_learnability_uses_training_measurements():
     # 0.11, 0.23 and 0.02 are 6.11, 12.78 and 1.11 of 20 steps; 82% is easy and 8% hard.
-    view = view_of({"3": 82, "4": 50, "5": 8}, training=training({"3": 0.11, "4": 0.23, "5": 0.02}))
-    assert proposed(LearnabilityEngineer(), view) == lake(
+    details = training({"3": 0.11, "4": 0.23, "5": 0.02})
+    view = make_view({"3": 82, "4": 50, "5": 8}, training=details)
+    assert propose(LearnabilityEngineer(), view) == lake(
         (0.3, 0.25, 0.3), (0.65, 0.1, 0.5), (0.05, 0.0, 0.95)
     )
 
@@ -115,13 +116,13 @@ def bandit_views(draw) -> StageView:
         return lake(*((n / 20, 0.2, 0.2) for n in apportion(draw(weights), 20)))
 
     history = [
-        past(draw(RATES), draw(RATES), stage, configuration=configuration())
+        stage_history(draw(RATES), draw(RATES), stage, configuration=configuration())
         for stage in range(1, draw(st.integers(1, 4)))
     ]
     learnability = draw(st.dictionaries(st.sampled_from(BOUNDS.groups), st.floats(0, 0.25)))
     instances = draw(st.integers(0, 5000))
     valid = draw(st.dictionaries(st.sampled_from(BOUNDS.groups), st.integers(0, 100), min_size=1))
-    return view_of(
+    return make_view(
         valid,
         current=configuration(),
         history=history,
@@ -129,7 +130,7 @@ def bandit_views(draw) -> StageView:
     )
 
 
-def reward_of(view: StageView, stage: int, group: str) -> float | None:
+def compute_reward(view: StageView, stage: int, group: str) -> float | None:
     """Return the mean absolute advantage: (1-p)/s for valid rollouts and p/s for invalid ones."""
     answers, details = view.evidence.validation.get(group), view.evidence.training
     if stage < len(view.history):
@@ -156,14 +157,14 @@ def test_sec_matches_a_loop_over_stages(view, alpha, tau):
     values = {"3": 0.0, "4": 0.0, "5": 0.0}
     for stage in range(len(view.history) + 1):
         for group in values:
-            reward = reward_of(view, stage, group)
+            reward = compute_reward(view, stage, group)
             if reward is not None:
                 values[group] = (1 - alpha) * values[group] + alpha * reward
     engineer = SecBanditEngineer(alpha, tau)
     assert engineer.values(view) == pytest.approx(values, abs=1e-6)
     largest = max(values.values())
     weights = [math.exp((value - largest) / tau) for value in values.values()]
-    for share, weight in zip(proposed_shares(engineer, view), weights, strict=True):
+    for share, weight in zip(propose_shares(engineer, view), weights, strict=True):
         assert abs(20 * share - 20 * weight / sum(weights)) < 1 + 1e-3
 
 
@@ -171,8 +172,8 @@ def test_sec_matches_a_loop_over_stages(view, alpha, tau):
 
 
 def test_random_engineer_is_uniform_over_the_grid():
-    view = view_of({"3": 50})
-    draws = [proposed(RandomEngineer(), view, seed) for seed in range(2000)]
+    view = make_view({"3": 50})
+    draws = [propose(RandomEngineer(), view, seed) for seed in range(2000)]
     holes = Counter(value for draw in draws for value in column(draw, "hole_ratio"))
     waits = Counter(value for draw in draws for value in column(draw, "wait_ratio"))
     assert (len(holes), len(waits)) == (11, 21)
@@ -186,12 +187,12 @@ def test_random_engineer_is_uniform_over_the_grid():
 
 
 def test_random_redraws_and_fixed_random_does_not():
-    view, later_view = view_of({"3": 50}), view_of({"3": 0, "5": 100}, stage=4)
+    view, later_view = make_view({"3": 50}), make_view({"3": 0, "5": 100}, stage=4)
     fixed = RandomEngineer(seed=3)
-    assert proposed(fixed, view, 0) == proposed(fixed, later_view, 1)
-    assert proposed(fixed, view) != proposed(RandomEngineer(seed=4), view)
-    assert proposed(RandomEngineer(), view, 0) != proposed(RandomEngineer(), view, 1)
-    assert proposed(RandomEngineer(), view, 0) == proposed(RandomEngineer(), later_view, 0)
+    assert propose(fixed, view, 0) == propose(fixed, later_view, 1)
+    assert propose(fixed, view) != propose(RandomEngineer(seed=4), view)
+    assert propose(RandomEngineer(), view, 0) != propose(RandomEngineer(), view, 1)
+    assert propose(RandomEngineer(), view, 0) == propose(RandomEngineer(), later_view, 0)
 
 
 # All engineers on random evidence
@@ -216,11 +217,11 @@ def spaces(draw) -> Bounds:
 @given(data=st.data(), name=st.sampled_from(NAMES), seed=st.integers(0, 2**63 - 1))
 def test_engineers_are_deterministic_and_in_bounds(data, name, seed):
     bounds = data.draw(spaces())
-    view = readable_view(np.random.default_rng(seed), lake_domain(bounds))
+    view = random_view(np.random.default_rng(seed), lake_domain(bounds))
     initial = data.draw(on_grid(bounds))
     stages = data.draw(st.integers(1, 6))
     engineer = scripted_engineer(name, RunSettings(bounds, initial, stages, seed=7))
-    task = task_of(view, seed)
+    task = make_task(view, seed)
     proposal = engineer.propose(task)
     decision = review_answer(proposal.text, view.current, view.domain)
     assert decision.configuration is not None, decision.reason

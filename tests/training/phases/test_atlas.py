@@ -36,13 +36,13 @@ from training.schema import RunConfig, load
 CHOICE = {"levels": 2, "boards_per_cell": 6, "answers": 4}
 
 
-def config_of(**engineer: Any) -> RunConfig:
+def make_config(**engineer: Any) -> RunConfig:
     return RunConfig.model_validate(CONFIG | {"engineer": {"atlas": CHOICE} | engineer})
 
 
 @pytest.fixture(scope="module")
 def config() -> RunConfig:
-    return config_of()
+    return make_config()
 
 
 @pytest.fixture(scope="module")
@@ -61,13 +61,13 @@ def test_atlas_boards_are_new_and_seeded_by_stage(config, validation):
         assert int(boards.instances.size[row]) == int(group)
         assert grid.count("H") == holes_on_board(int(group), knobs["hole_ratio"])
         assert bool(boards.solutions.needs_wait[row]) == (knobs["wait_ratio"] == 1.0)
-    again, _ = draw_atlas_boards(config, 2, cells, validation)
+    repeated, _ = draw_atlas_boards(config, 2, cells, validation)
     later, _ = draw_atlas_boards(config, 3, cells, validation)
     # With the same key, but with these boards as the validation set.
     avoiding, _ = draw_atlas_boards(config, 2, cells, boards)
     instances, same, other_stage, held_out, avoided = (
         {tuple(row) for row in np.asarray(board_digests(board_list.instances)).tolist()}
-        for board_list in (boards, again, later, validation, avoiding)
+        for board_list in (boards, repeated, later, validation, avoiding)
     )
     assert instances == same
     assert instances != other_stage
@@ -85,12 +85,12 @@ class Solver:
         self.solved, self.calls, self.synced = solved, [], 0
         draw = phase.draw_atlas_boards
 
-        def drawn(*arguments: Any) -> Any:
+        def draw_and_keep(*arguments: Any) -> Any:
             self.boards, self.cell_of = draw(*arguments)
             self.rows = iter(range(len(self.boards)))
             return self.boards, self.cell_of
 
-        monkeypatch.setattr(phase, "draw_atlas_boards", drawn)
+        monkeypatch.setattr(phase, "draw_atlas_boards", draw_and_keep)
 
     def encode_board(self, board: object) -> list[int]:
         return [next(self.rows)]
@@ -141,7 +141,7 @@ def test_atlas_leaves_infeasible_cells_empty(monkeypatch):
     config = load(TINY, [f"engineer.atlas={CHOICE}", "environment.max_candidates=20000"])
     policy: Any = Solver(monkeypatch, lambda cell: 2)
     atlas = measure_atlas(config, policy, policy, 1, validation_set(config))
-    counts = {(one.group, *one.knobs.values()): one.count for one in atlas.cells}
+    counts = {(cell.group, *cell.knobs.values()): cell.count for cell in atlas.cells}
     assert counts["2", 0.0, 1.0] == 0  # no 2x2 board needs a wait
     assert counts["2", 0.0, 0.0] > 0
     assert counts["3", 0.0, 1.0] == 6
@@ -159,7 +159,7 @@ def test_atlas_is_measured_once_for_its_settings(run, config):
     assert get_or_measure_atlas(run, policy, state, [None, result]) == record
     assert directory.stage(1).atlas.path.read_text() == text
     assert policy.synced == 1
-    other_levels = config_of(atlas=CHOICE | {"levels": 3})
+    other_levels = make_config(atlas=CHOICE | {"levels": 3})
     with pytest.raises(UserError, match=r"stages/1/atlas.json: its cells differ from"):
         read_atlas(directory, other_levels, 1)
     shutil.copytree(directory.stage(1).path, directory.stage(2).path)
@@ -173,14 +173,14 @@ def test_atlas_is_measured_once_for_its_settings(run, config):
     ("restored", "weights"), [(None, 2), ("configuration", 2), ("checkpoint", 1)]
 )
 def test_atlas_names_weights_in_force(restored, weights, run, monkeypatch):
-    """Where the gate takes stage 2 back with its weights, those of stage 1 go on."""
+    """If the gate restores a checkpoint after stage 2, training continues from stage 1."""
     synced: list[object] = []
     monkeypatch.setattr(run.policy, "sync", synced.append)
     gate = SimpleNamespace(restored=restored, reference=1)
     results: Any = [None, None, SimpleNamespace(stage=2, gate=gate)]
-    state: Any = SimpleNamespace(params="those that go on")
+    state: Any = SimpleNamespace(params="weights in force")
     assert get_or_measure_atlas(run, run.policy, state, results).weights == weights
-    assert synced == ["those that go on"]
+    assert synced == ["weights in force"]
 
 
 def test_last_atlas_is_measured_once_outside_the_stage(run, config):
@@ -189,7 +189,7 @@ def test_last_atlas_is_measured_once_outside_the_stage(run, config):
     measure_last_atlas(run, policy, results)
     record = read_atlas(directory, config, 2)
     assert (record.stage, record.weights) == (2, 2)
-    assert record == directory.report_atlas(2).read()  # no part of what the stage left
+    assert record == directory.report_atlas(2).read()  # not one of the stage's files
     policy.solved = lambda cell: 0
     measure_last_atlas(run, policy, results)
     assert read_atlas(directory, config, 2) == record
@@ -204,7 +204,7 @@ def test_resumed_run_measures_its_last_atlas(tmp_path, monkeypatch):
     config = load(TINY, [f"engineer.atlas={CHOICE | {'after_last': True}}"])
     last, measured, measure = config.stages.count, [], phase.measure_atlas
 
-    def noted(config: Any, policy: Any, sampler: Any, *others: Any) -> Any:
+    def record_weights(config: Any, policy: Any, sampler: Any, *others: Any) -> Any:
         measured.append(sampler.weights)
         return measure(config, policy, sampler, *others)
 
@@ -214,7 +214,7 @@ def test_resumed_run_measures_its_last_atlas(tmp_path, monkeypatch):
         with pytest.raises(KilledError):
             loop.run(config, tmp_path)
         assert not directory.finished()
-        monkeypatch.setattr(phase, "measure_atlas", noted)
+        monkeypatch.setattr(phase, "measure_atlas", record_weights)
         loop.run(config, tmp_path)
         with closing(StandInSampler(directory.stage(last).policy, None)) as sampler:
             assert measured == [sampler.weights]

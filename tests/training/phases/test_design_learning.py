@@ -47,8 +47,8 @@ def tiny(**engineer: Any) -> RunConfig:
     return RunConfig.model_validate(tree)
 
 
-def atlas_of(config: RunConfig, valid: Any) -> DesignAtlas:
-    """An atlas in which `valid(group, holes)` of 4 answers to every board are valid."""
+def make_atlas(config: RunConfig, valid: Any) -> DesignAtlas:
+    """Return an atlas with `valid(group, holes)` valid ones of 4 answers to each board."""
     cells = [
         AtlasCell(
             group=group,
@@ -67,7 +67,7 @@ def edits(config: RunConfig, holes: str) -> str:
 def test_design_reward_equals_the_atlas_learnability():
     config = tiny()
     view = SimpleNamespace(current=config.environment.initial, domain=get_domain(config))
-    atlas = atlas_of(config, lambda group, holes: 2)
+    atlas = make_atlas(config, lambda group, holes: 2)
     # Of 4 answers 2 are valid: k(n-k) / n(n-1) = 1/3 of the boards' pairs differ.
     score = score_design(edits(config, "+"), view, Guard(), atlas)
     assert score == pytest.approx(4 * 4 / 12)
@@ -76,9 +76,9 @@ def test_design_reward_equals_the_atlas_learnability():
     floats = dict.fromkeys(("rehearsal_loss", "grad_norm", "sampler_gap"), 0.1)
     record = DesignUpdateRecord(**counts, **floats, reward_mean=score, reward_best=score)
     assert record.reward_best == score  # above 1, for the estimate has no bias
-    nothing = atlas_of(config, lambda group, holes: 0)
+    nothing = make_atlas(config, lambda group, holes: 0)
     assert score_design(edits(config, "+"), view, Guard(), nothing) == 0.0
-    rising = atlas_of(config, lambda group, holes: 2 if holes else 0)
+    rising = make_atlas(config, lambda group, holes: 2 if holes else 0)
     scores = [score_design(edits(config, sign), view, Guard(), rising) for sign in "-=+"]
     assert scores[0] < scores[1] < scores[2]
     assert score_design("n3 up up up", view, Guard(), atlas) is None
@@ -88,13 +88,13 @@ def test_design_reward_equals_the_atlas_learnability():
     assert score_design(edits(config, "+"), view, Guard(), empty) is None
 
 
-def whole_text(config: RunConfig, holes: float) -> str:
+def design_text(config: RunConfig, holes: float) -> str:
     """Return an answer of a text model: some reasoning and a configuration."""
     knobs = {"data_ratio": 0.5, "hole_ratio": holes, "wait_ratio": 0.1}
     return "Diagnosis: easy.\n" + json.dumps(dict.fromkeys(get_domain(config).space.groups, knobs))
 
 
-class ToldDesigns:
+class ScriptedDesigner:
     """Answers half of each group with harder boards, the other half with easier ones."""
 
     def __init__(self, policy: Any, texts: list[str]) -> None:
@@ -124,12 +124,12 @@ def started(
     """A run whose engineer is shown `CONTEXT`, its weights, and an atlas that prefers holes."""
     config, folder = tiny(**getattr(request, "param", {})), tmp_path / "initial"
     designs = [text for example in make_design_examples(config, 200) for text in example]
-    texts = [*designs, CONTEXT, *(whole_text(config, holes) for holes in (0.0, 0.1))]
+    texts = [*designs, CONTEXT, *(design_text(config, holes) for holes in (0.0, 0.1))]
     write_random_policy(folder, config.model, texts, max_len=512, seed=0)
     policy, params = load_run_policy(folder, config)
     run: Any = ActiveRun(config, RunDirectory(tmp_path / "run"), None, policy, None)
     run.directory.path.mkdir()
-    atlas = atlas_of(config, lambda group, holes: 2 if holes else 0)
+    atlas = make_atlas(config, lambda group, holes: 2 if holes else 0)
     view = SimpleNamespace(current=config.environment.initial, domain=get_domain(config))
     settings = SimpleNamespace(guard=Guard())
     monkeypatch.setattr(phase, "check_rollout", lambda *_: None)
@@ -143,24 +143,25 @@ def started(
 AFTER_STAGE_1: Any = [None, SimpleNamespace(stage=1)]
 
 
+def compute_preference(policy: Any, weights: Any, sequences: list[list[int]]) -> float:
+    """Return the log-probability of the harder design minus that of the easier one."""
+    harder, easier = (logprob.sum() for logprob in policy.logprobs(weights, sequences))
+    return float(harder - easier)
+
+
 @pytest.mark.slow
 def test_learning_raises_the_probability_of_good_designs(started):
     run, params, atlas = started
     config, policy = run.config, run.policy
     view = phase.make_stage_view(config, AFTER_STAGE_1, 1)
     texts = [edits(config, "+"), edits(config, "-"), "n3 up up up"]
-    sampler: Any = ToldDesigns(policy, texts)
+    sampler: Any = ScriptedDesigner(policy, texts)
     prompt = policy.encode_prompt(CONTEXT)
     sequences = [[*prompt, *policy.encode_answer(text)] for text in texts[:2]]
-
-    def preference(weights: Any) -> float:
-        harder, easier = (logprob.sum() for logprob in policy.logprobs(weights, sequences))
-        return float(harder - easier)
-
-    before = preference(params)
+    before = compute_preference(policy, params, sequences)
     state = initial_state(params, grpo_optimizer(config.grpo, config.grpo_steps))
     state = learn_to_design(run, sampler, state, AFTER_STAGE_1)
-    assert preference(state.params) > before + 0.5
+    assert compute_preference(policy, state.params, sequences) > before + 0.5
     assert int(state.steps) == 3
     for name, tensor in policy.tensors(state.params):
         np.testing.assert_array_equal(sampler.weights[name], tensor)
@@ -189,19 +190,14 @@ TEXT_MODEL = {"style": "full", "reasoning_tokens": 60, "blocks": ["failure_break
 def test_learn_to_design_rewards_whole_texts(started):
     run, params, _ = started
     config, policy = run.config, run.policy
-    texts = [whole_text(config, 0.1), whole_text(config, 0.0), "Diagnosis: easy."]
-    sampler: Any = ToldDesigns(policy, texts)
+    texts = [design_text(config, 0.1), design_text(config, 0.0), "Diagnosis: easy."]
+    sampler: Any = ScriptedDesigner(policy, texts)
     prompt = policy.encode_prompt(CONTEXT)
     sequences = [[*prompt, *policy.encode_answer(text)] for text in texts[:2]]
-
-    def preference(weights: Any) -> float:
-        harder, easier = (logprob.sum() for logprob in policy.logprobs(weights, sequences))
-        return float(harder - easier)
-
-    before = preference(params)
+    before = compute_preference(policy, params, sequences)
     state = initial_state(params, grpo_optimizer(config.grpo, config.grpo_steps))
     state = learn_to_design(run, sampler, state, AFTER_STAGE_1)
-    assert preference(state.params) > before + 0.5
+    assert compute_preference(policy, state.params, sequences) > before + 0.5
     assert {(call.max_tokens, call.form) for call in sampler.calls} == {(60 + 120, None)}
     records = run.directory.stage(1).design_learning.read()
     assert {
@@ -219,7 +215,7 @@ def test_learn_to_design_keeps_weights_if_no_text_is_usable(started):
     run = replace(run, policy=replace(run.policy, prompt=chat))
     before = [np.array(tensor) for _, tensor in run.policy.tensors(params)]
     # Thinking that the chat template opened and the token limit cut off holds no answer.
-    sampler: Any = ToldDesigns(run.policy, [whole_text(run.config, 0.1)])
+    sampler: Any = ScriptedDesigner(run.policy, [design_text(run.config, 0.1)])
     state = initial_state(params, grpo_optimizer(run.config.grpo, run.config.grpo_steps))
     state = learn_to_design(run, sampler, state, AFTER_STAGE_1)
     assert int(state.steps) == 0
@@ -259,11 +255,11 @@ def test_learning_is_checkpointed_and_charged(tmp_path: Path, monkeypatch: pytes
     saved: list[RunProgress] = []
     save = Checkpoints.save
 
-    def noted(checkpoints: Checkpoints, state: Any, progress: RunProgress) -> None:
+    def record_save(checkpoints: Checkpoints, state: Any, progress: RunProgress) -> None:
         saved.append(progress)
         save(checkpoints, state, progress)
 
-    monkeypatch.setattr(Checkpoints, "save", noted)
+    monkeypatch.setattr(Checkpoints, "save", record_save)
     with without_vllm():
         loop.run(config, tmp_path)
     # Existing checkpoint numbers are not written again, so each checkpoint needs its own number:
@@ -281,7 +277,7 @@ def test_learning_is_checkpointed_and_charged(tmp_path: Path, monkeypatch: pytes
 
 @pytest.mark.slow
 def test_resumed_design_does_not_learn_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Where sums have no fixed order, other weights would go on than those that designed."""
+    """On devices that sum in any order, learning again would give other weights."""
     config = tiny()
 
     with without_vllm():
@@ -289,11 +285,11 @@ def test_resumed_design_does_not_learn_again(tmp_path: Path, monkeypatch: pytest
             loop.run(config, tmp_path)
         learned = RunDirectory(tmp_path).stage(1).design_learning.path.read_bytes()
 
-        def again(*_: Any) -> Any:
+        def fail(*_: Any) -> Any:
             pytest.fail("it learns to design again")
 
         with monkeypatch.context() as patch:
-            patch.setattr(loop, "learn_to_design", again)
+            patch.setattr(loop, "learn_to_design", fail)
             loop.run(config, tmp_path, stop_after=1)
         assert RunDirectory(tmp_path).stage(1).decision.exists()
         assert RunDirectory(tmp_path).stage(1).design_learning.path.read_bytes() == learned

@@ -17,9 +17,9 @@ HOOKS = "tests.training.hooks"
 ENDPOINT = ["engineer.kind=endpoint", "engineer.model=m", "engineer.base_url=http://h/v1"]
 
 
-def made(*settings: str) -> Engineer:
-    nothing: Any = None
-    return make_engineer(load(TINY, settings), nothing, [], nothing)
+def load_engineer(*settings: str) -> Engineer:
+    unused: Any = None
+    return make_engineer(load(TINY, settings), unused, [], unused)
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,7 @@ def made(*settings: str) -> Engineer:
 )
 def test_make_engineer_builds_user_classes(kind: str, name: str):
     kind = f"engineer.kind={kind.format(HOOKS)}"
-    assert made(kind).name == name
+    assert load_engineer(kind).name == name
     choice = load(TINY, [kind]).engineer
     assert choice.base_kind == f"{HOOKS}:Keeper"
     check_engineer(choice, "vllm")
@@ -51,6 +51,6 @@ def test_check_engineer_rejects_invalid_classes(name: str, problem: str):
 def test_make_engineer_passes_request_to_endpoints():
     fields = {"reasoning_effort": "high", "chat_template_kwargs": {"enable_thinking": True}}
     setting = "engineer.request={reasoning_effort: high, chat_template_kwargs: {enable_thinking: "
-    engineer, plain = made(*ENDPOINT, f"{setting}true}}}}"), made(*ENDPOINT)
+    engineer = load_engineer(*ENDPOINT, f"{setting}true}}}}")
     assert isinstance(engineer, EndpointEngineer)
-    assert engineer == replace(plain, request=fields)
+    assert engineer == replace(load_engineer(*ENDPOINT), request=fields)

@@ -31,7 +31,7 @@ from training.schema import load
 from training.schema.model_sections import Scratch
 
 
-class ToldSampler:
+class ScriptedSampler:
     """Answers half of each group with the optimal plan, the other half with the prompt's end."""
 
     def __init__(self, policy: Policy, boards: InstanceSet) -> None:
@@ -65,7 +65,7 @@ def folder(boards: InstanceSet, tmp_path_factory: pytest.TempPathFactory) -> Pat
 def open_run(
     folder: Path, boards: InstanceSet, run_dir: Path, *options: str
 ) -> tuple[Any, LearnerState]:
-    """Open a policy under more settings: a run whose boards are these, and a fresh learner."""
+    """Return a run with these boards and settings, and the initial state of its learner."""
     config = load(TINY, ["prompt.max_tokens=40", *options])
     policy, params = load_run_policy(folder, config)
     run = ActiveRun(config, RunDirectory(run_dir), None, policy, boards)  # type: ignore[arg-type]
@@ -81,18 +81,18 @@ def update(
     return take_update(run, state, sampler, boards, request, step=step, **options)
 
 
-Opened = Callable[..., tuple[Any, LearnerState]]
+MakeRun = Callable[..., tuple[Any, LearnerState]]
 
 
 @pytest.fixture
-def opened(folder: Path, boards: InstanceSet, tmp_path: Path) -> Opened:
+def make_run(folder: Path, boards: InstanceSet, tmp_path: Path) -> MakeRun:
     return partial(open_run, folder, boards, tmp_path)
 
 
 @pytest.mark.parametrize("minibatches", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_update_moves_the_weights(minibatches: int, boards: InstanceSet, opened: Opened) -> None:
-    run, state = opened(f"grpo.minibatches={minibatches}")
-    policy, sampler = run.policy, ToldSampler(run.policy, boards)
+def test_update_moves_the_weights(minibatches: int, boards: InstanceSet, make_run: MakeRun) -> None:
+    run, state = make_run(f"grpo.minibatches={minibatches}")
+    policy, sampler = run.policy, ScriptedSampler(run.policy, boards)
     answers = [
         policy.encode_board(board) + plan
         for board, plan in zip(boards, sampler._plans, strict=True)
@@ -157,21 +157,21 @@ def test_rate_follows_its_schedule(schedule: str, last: float) -> None:
 
 @pytest.mark.parametrize(("schedule", "rate"), [("linear", 1 - 0.9 * 7 / 11), ("constant", 1.0)])
 def test_new_state_keeps_rate(
-    schedule: str, rate: float, boards: InstanceSet, opened: Opened
+    schedule: str, rate: float, boards: InstanceSet, make_run: MakeRun
 ) -> None:
-    """It has taken no step: so it is after a rollback. A constant rate's warm-up is its own."""
-    run, state = opened(f"grpo.schedule={schedule}", "stages.count=4", "stages.instances=24")
+    """The state has taken no step, as after a rollback. A constant rate warms up again."""
+    run, state = make_run(f"grpo.schedule={schedule}", "stages.count=4", "stages.instances=24")
     assert run.config.grpo_steps == 12
     assert [run.optimizer_step(*place) for place in ((1, 1), (1, 3), (3, 2))] == [0, 2, 7]
     before = jax.tree.map(np.array, state.params)
-    state, _ = update(run, state, ToldSampler(run.policy, boards), step=7)
+    state, _ = update(run, state, ScriptedSampler(run.policy, boards), step=7)
     pairs = zip(jax.tree.leaves(before), jax.tree.leaves(state.params), strict=True)
     largest_change = max(float(np.abs(np.asarray(new) - old).max()) for old, new in pairs)
     # Adam's first step moves a weight by the rate, whatever its gradient is.
     assert largest_change / run.config.grpo.learning_rate == pytest.approx(rate, abs=2e-3)
 
 
-class UnevenSampler(ToldSampler):
+class UnevenSampler(ScriptedSampler):
     """Answers some prompts always with the plan: their rewards are all equal."""
 
     def __init__(self, policy: Policy, boards: InstanceSet, same: set[int]) -> None:
@@ -181,11 +181,11 @@ class UnevenSampler(ToldSampler):
             tuple(policy.encode_board(board)): plan
             for board, plan in zip(boards, self._plans, strict=True)
         }
-        self.asked: list[int] = []
+        self.request_counts: list[int] = []
         self.seeds: list[int] = []
 
     def sample(self, request: SamplingRequest) -> list[list[Completion]]:
-        self.asked.append(len(request.prompts))
+        self.request_counts.append(len(request.prompts))
         self.seeds.append(request.seed)
         self._plans = [self._plan_of[tuple(prompt)] for prompt in request.prompts]
         groups = super().sample(request)
@@ -207,19 +207,20 @@ def test_resample_replaces_boards(
     spare = many.take(range(8, 14))
     order = np.random.default_rng([5, 1]).permutation(6) + 8
     same = {0, 2, 3, 7, *order[[1, 2]].tolist()}  # two of the first four spare ones
-    other_batch, first, again = [], [], []
-    for results, seed in ((other_batch, 6), (first, 5), (again, 5)):
+    other_batch, first, second = [], [], []
+    for results, seed in ((other_batch, 6), (first, 5), (second, 5)):
         sampler = UnevenSampler(policy, many, same)
         eight_boards = many.take(range(8))
         drawn = roll_out(
             run, sampler, eight_boards, rollout_request(run, eight_boards, seed=seed), seconds={}
         )
         learned, counts = resample(run, sampler, drawn, spare, seed=seed, seconds={})  # type: ignore[arg-type]
-        results += [sampler.seeds, learned.prompts, learned.rewards.tolist(), counts, sampler.asked]
-    assert first == again
+        results += [sampler.seeds, learned.prompts, learned.rewards.tolist(), counts]
+        results.append(sampler.request_counts)
+    assert first == second
     # No answers are drawn with the random numbers of others, in a round or in another update.
     assert len({*first[0], *other_batch[0]}) == len(first[0]) + len(other_batch[0])
-    assert sampler.asked == request_counts
+    assert sampler.request_counts == request_counts
     assert counts == {"resampled_boards": sum(request_counts) - 8, "replaced_boards": replaced}
     varies = learned.rewards.std(axis=1) > 0
     assert varies.sum() == 4 + replaced
@@ -239,7 +240,7 @@ def test_resample_replaces_boards(
         assert len(texts) == 1 + varies[index]
 
 
-class CutSampler(ToldSampler):
+class CutSampler(ScriptedSampler):
     """Says of some of its answers that the token limit has cut them."""
 
     def __init__(self, policy: Policy, boards: InstanceSet, cut: np.ndarray) -> None:
@@ -258,8 +259,8 @@ class CutSampler(ToldSampler):
 
 
 @pytest.mark.parametrize("masked", [False, True])
-def test_cut_answers_may_be_masked(masked: bool, boards: InstanceSet, opened: Opened) -> None:
-    run, state = opened(f"grpo.mask_truncated={str(masked).lower()}")
+def test_cut_answers_may_be_masked(masked: bool, boards: InstanceSet, make_run: MakeRun) -> None:
+    run, state = make_run(f"grpo.mask_truncated={str(masked).lower()}")
     policy = run.policy
     cut = np.zeros((8, 4), bool)
     cut[0, 1] = cut[2, 3] = cut[3, [1, 3]] = cut[4, 2] = True
@@ -291,7 +292,7 @@ def test_cut_answers_may_be_masked(masked: bool, boards: InstanceSet, opened: Op
     assert work.model_flops == pytest.approx(expected, rel=1e-12)
 
 
-class WaveringSampler(ToldSampler):
+class WaveringSampler(ScriptedSampler):
     """Has other log-probabilities for the third answer to each prompt than for the first."""
 
     def sample(self, request: SamplingRequest) -> list[list[Completion]]:
@@ -301,14 +302,16 @@ class WaveringSampler(ToldSampler):
         return groups
 
 
-@pytest.mark.parametrize("told", [ToldSampler, WaveringSampler])
-def test_equal_answers_merge(told: type[ToldSampler], boards: InstanceSet, opened: Opened) -> None:
-    run, state = opened()
-    sampler: Any = told(run.policy, boards)
+@pytest.mark.parametrize("sampler_type", [ScriptedSampler, WaveringSampler])
+def test_equal_answers_merge(
+    sampler_type: type[ScriptedSampler], boards: InstanceSet, make_run: MakeRun
+) -> None:
+    run, state = make_run()
+    sampler: Any = sampler_type(run.policy, boards)
     rollout = roll_out(run, sampler, boards, rollout_request(run, boards, seed=0), seconds={})
     rollout.rewards[1] = [1, 0, 1, 0.5]  # the same answers, paid otherwise
     batch = make_rollout_batch(run, state.params, rollout)
-    plans = {0: 2} if told is ToldSampler else {0: 1, 2: 1}
+    plans = {0: 2} if sampler_type is ScriptedSampler else {0: 1, 2: 1}
     expected = {4 * group + index: n for group in range(8) for index, n in (plans | {1: 2}).items()}
     expected |= {5: 1, 7: 1}
     merged = {
@@ -321,8 +324,8 @@ def test_equal_answers_merge(told: type[ToldSampler], boards: InstanceSet, opene
     )
 
 
-def test_update_of_cut_answers_takes_no_step(boards: InstanceSet, opened: Opened) -> None:
-    run, state = opened("grpo.mask_truncated=true")
+def test_update_of_cut_answers_takes_no_step(boards: InstanceSet, make_run: MakeRun) -> None:
+    run, state = make_run("grpo.mask_truncated=true")
     before = jax.tree.map(np.array, state.params)
     after, metrics = update(run, state, CutSampler(run.policy, boards, np.ones((8, 4), bool)))
     assert int(after.steps) == 0
@@ -334,33 +337,39 @@ def test_update_of_cut_answers_takes_no_step(boards: InstanceSet, opened: Opened
 @pytest.mark.slow
 @pytest.mark.parametrize("lora", [None, {"rank": 8, "alpha": 64.0}])
 def test_kl_holds_the_weights(
-    lora: dict[str, float] | None, boards: InstanceSet, folder: Path, opened: Opened
+    lora: dict[str, float] | None, boards: InstanceSet, folder: Path, make_run: MakeRun
 ) -> None:
     distances, measured = [], []
     for coefficient in (1e-6, 3.0):
         adapters = [f"model.lora={lora}"] if lora else []
-        run, state = opened(f"grpo.kl_coefficient={coefficient}", *adapters)
-        policy, sampler = run.policy, ToldSampler(run.policy, boards)
+        run, state = make_run(f"grpo.kl_coefficient={coefficient}", *adapters)
+        policy, sampler = run.policy, ScriptedSampler(run.policy, boards)
         _, reference = load_run_policy(folder, run.config)
-        # Of adapters the run keeps these alone; what they began with is the base model.
+        # A run with adapters keeps only these; their initial values give the base model.
         run = replace(run, reference=get_trainable(reference))
         divergences = []
         for seed in range(3):
             state, metrics = update(run, state, sampler, seed=seed)
             divergences.append(metrics["kl"])
         answers = [policy.encode_board(board) for board in boards]
-        ours, theirs = (policy.logprobs(weights, answers) for weights in (state.params, reference))
-        distances.append(np.abs(np.concatenate(ours) - np.concatenate(theirs)).mean())
+        trained, initial = (
+            np.concatenate(policy.logprobs(weights, answers))
+            for weights in (state.params, reference)
+        )
+        distances.append(np.abs(trained - initial).mean())
         measured.append(divergences)
-    assert measured[0][0] == pytest.approx(0, abs=1e-6)  # the first update is of the reference
-    assert 0 < measured[0][1] < measured[0][2]
-    assert measured[1][2] < measured[0][2]
+    free, held = measured
+    assert free[0] == pytest.approx(0, abs=1e-6)  # the first update is of the reference
+    assert 0 < free[1] < free[2]
+    assert held[2] < free[2]
     assert distances[1] < 0.8 * distances[0]
 
 
-def test_nonfinite_update_is_rejected_before_the_sync(boards: InstanceSet, opened: Opened) -> None:
-    run, state = opened()
-    sampler, norm = ToldSampler(run.policy, boards), state.params["norm"]
+def test_nonfinite_update_is_rejected_before_the_sync(
+    boards: InstanceSet, make_run: MakeRun
+) -> None:
+    run, state = make_run()
+    sampler, norm = ScriptedSampler(run.policy, boards), state.params["norm"]
     broken = state.params | {"norm": jax.tree.map(lambda leaf: leaf * jnp.nan, norm)}
     state = replace(state, params=broken)
     with pytest.raises(UserError, match=r"must be finite, got .*loss nan.*learning_rate"):

@@ -27,7 +27,7 @@ def test_logged_updates_reads_the_stage(run: Any):
 
 
 @pytest.mark.parametrize(
-    ("damage", "what"),
+    ("damage", "problem"),
     [
         (lambda lines: [lines[0], lines[1][:-9], *lines[2:]], r"lacks updates \[2\]"),
         (lambda lines: [lines[0], "\x00" * 20, *lines[2:]], r"lacks updates \[2\]"),
@@ -35,8 +35,8 @@ def test_logged_updates_reads_the_stage(run: Any):
         (lambda lines: [*lines[:3], *lines[2:]], r"has updates \[1, 2, 3, 3\]"),
     ],
 )
-def test_damaged_line_is_reported(damage: Any, what: str, run: Any):
+def test_damaged_line_is_reported(damage: Any, problem: str, run: Any):
     file = run.directory.metrics.path
     file.write_text("\n".join(damage(file.read_text().splitlines())) + "\n")
-    with pytest.raises(UserError, match=rf"metrics\.jsonl: {what} of stage 1, but the check"):
+    with pytest.raises(UserError, match=rf"metrics\.jsonl: {problem} of stage 1, but the check"):
         _read_logged_updates(run, 1, 3)

@@ -28,7 +28,7 @@ def tiny(method: str, **changes: Any) -> RunConfig:
     return RunConfig.model_validate(tree)
 
 
-def names(boards: InstanceSet) -> list[str]:
+def board_texts(boards: InstanceSet) -> list[str]:
     return ["\n".join(boards.grid(row)) for row in range(len(boards))]
 
 
@@ -42,8 +42,8 @@ def test_sfl_picks_half_solved_boards(validation, tmp_path: Path):
     directory, initial = RunDirectory(tmp_path), config.environment.initial
     pool = draw_pool(config, config.engineer.picking, 1, validation)
     assert len(pool) >= 30
-    assert len(set(names(pool))) == len(pool)
-    assert not set(names(pool)) & set(names(validation))
+    assert len(set(board_texts(pool))) == len(pool)
+    assert not set(board_texts(pool)) & set(board_texts(validation))
     best = np.arange(5, 5 + 60 // 4)
     counts = np.where(np.arange(len(pool)) % 3, 4, 0)
     counts[best] = 2
@@ -51,19 +51,19 @@ def test_sfl_picks_half_solved_boards(validation, tmp_path: Path):
     stage.picks.path.parent.mkdir(parents=True)
     stage.picks.write(PicksRecord(stage=1, answers=4, valid=tuple(counts.tolist())))
     drawn = get_stage_instances(config, directory, 1, initial, validation)
-    times = Counter(names(drawn.instances))
+    times = Counter(board_texts(drawn.instances))
     assert sum(times.values()) == config.stages.instances
-    picked = [times[names(pool)[row]] for row in best]
+    picked = [times[board_texts(pool)[row]] for row in best]
     # Half of 32 boards are picked ones; the pool's come at random.
     assert min(picked) >= 1
     assert sum(picked) >= 16
-    assert set(times) <= set(names(pool))
+    assert set(times) <= set(board_texts(pool))
     assert (
         sum(report.count for report in drawn.draw_reports) == len(set(times)) == len(drawn.distinct)
     )
     assert sum(values["missing"] for values in drawn.statistics.values()) == 0
-    again = get_stage_instances(config, directory, 1, initial, validation)
-    assert names(again.instances) == names(drawn.instances)
+    repeated = get_stage_instances(config, directory, 1, initial, validation)
+    assert board_texts(repeated.instances) == board_texts(drawn.instances)
     assert compute_picking_cost(stage).probe_rollouts == 4 * len(pool)
 
     stage.picks.write(PicksRecord(stage=1, answers=4, valid=(1, 2)))
@@ -75,7 +75,7 @@ def test_plr_replays_the_most_learnable_boards(validation, tmp_path: Path):
     config = tiny("plr", pool=16)
     directory, initial = RunDirectory(tmp_path), config.environment.initial
     first = get_stage_instances(config, directory, 1, initial, validation)
-    trained = names(first.instances)
+    trained = board_texts(first.instances)
     counts = dict.fromkeys(trained, 4)
     learned = list(dict.fromkeys(trained))[3:7]
     counts |= dict.fromkeys(learned, 2)
@@ -86,9 +86,9 @@ def test_plr_replays_the_most_learnable_boards(validation, tmp_path: Path):
         directory.metrics.append(update_record(1, update + 1, board_valid=valid))
     second = get_stage_instances(config, directory, 2, initial, validation)
     assert len(second.instances) == config.stages.instances
-    times = Counter(names(second.instances))
+    times = Counter(board_texts(second.instances))
     assert min(times[name] for name in learned) >= 2
-    pool = set(names(draw_pool(config, config.engineer.picking, 2, validation)))
+    pool = set(board_texts(draw_pool(config, config.engineer.picking, 2, validation)))
     assert set(times) <= pool | set(learned)
 
     directory.metrics.write([record for record in directory.metrics.read() if record.update < 4])

@@ -22,7 +22,7 @@ from training.run.directory import RunDirectory
 from training.schema import RunConfig
 
 
-def trained_on(run: Path, stage: int) -> Any:
+def read_configuration(run: Path, stage: int) -> Any:
     return json.loads((run / f"stages/{stage}/configuration.json").read_text())
 
 
@@ -32,8 +32,8 @@ def test_second_fall_does_not_restore_a_rolled_back_design(tmp_path, rollback):
     run = write_sample_run(tmp_path / "run", config, skill=(0.3, 0.9, 0.5, 0.1))
     gates = [json.loads((run / f"stages/{stage}/gate.json").read_text()) for stage in (1, 2, 3)]
     assert [gate["restored"] for gate in gates] == [None, rollback, rollback]
-    assert len({json.dumps(trained_on(run, stage)) for stage in (1, 2, 3)}) == 3
-    assert [gate["configuration"] for gate in gates] == [trained_on(run, 1)] * 3
+    assert len({json.dumps(read_configuration(run, stage)) for stage in (1, 2, 3)}) == 3
+    assert [gate["configuration"] for gate in gates] == [read_configuration(run, 1)] * 3
 
 
 def test_rollback_restores_failures(tmp_path):
@@ -53,10 +53,10 @@ def test_rollback_restores_failures(tmp_path):
     assert (view.evidence.stage, view.evidence.training) == (2, fallen_evidence.training)
     assert view.trained == get_configuration(config, results, 2)
     assert "restored; the failures shown are theirs" in view.notice
-    # So is how the valid rate moved: the edit that was tried is what made it fall.
+    # The trend is that of the tried edit, which made the valid rate fall.
     readout = read_out(view, BLOCKS)
     assert {row.trend for row in readout.groups.values()} == {-1}
-    shares = {g: one.valid / one.count for g, one in kept_evidence.validation.items()}
+    shares = {g: answers.valid / answers.count for g, answers in kept_evidence.validation.items()}
     valid_counts = {group: row.valid for group, row in readout.groups.items()}
     assert valid_counts == {g: math.floor(10 * share + 0.5) for g, share in shares.items()}
 

@@ -33,7 +33,7 @@ from training.run.digests import folder_digest
 from training.run.directory import RunDirectory
 from training.schema import RunConfig, load
 
-OTHERWISE = ["name=second", "seed=9", "stages.count=1", "grpo.learning_rate=5e-4"]
+OPTIONS = ["name=second", "seed=9", "stages.count=1", "grpo.learning_rate=5e-4"]
 
 
 @pytest.fixture(scope="module")
@@ -46,11 +46,11 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def start(source: Path, target: Path) -> RunConfig:
-    return make_started_config(load(TINY, OTHERWISE), source, target)
+    return make_started_config(load(TINY, OPTIONS), source, target)
 
 
 @pytest.fixture(scope="module")
-def taken_back(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
+def rolled_back_run(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
     """Return a finished run whose last stage, the third, was rolled back with its weights."""
     choice = {"gate": {"rollback": "checkpoint"}, "style": "full"}
     path = tmp_path_factory.mktemp("runs") / "fallen"
@@ -64,22 +64,22 @@ def test_run_from_another_takes_weights_design_history(source: Path, tmp_path: P
     second = RunDirectory(tmp_path / "second")
     command = ["run", str(TINY), "--from", str(first.path), "--run-dir", str(second.path), "--set"]
     with without_vllm():
-        assert main([*command, *OTHERWISE, "--stop-after", "0"]) == 0
+        assert main([*command, *OPTIONS, "--stop-after", "0"]) == 0
         shutil.rmtree(first.path)
-        assert main([command[0], *command[1:], *OTHERWISE]) == 0
+        assert main([command[0], *command[1:], *OPTIONS]) == 0
     first, config = RunDirectory(source), second.config()
     for name in ("policy/model.safetensors", "episodes.jsonl"):
         source_file, new_file = first.stage(2).path / name, second.stage(0).path / name
         assert source_file.read_bytes() == new_file.read_bytes(), name
     assert second.stage(1).configuration.read() == first.stage(2).decision.read().configuration
-    theirs = read_stage_results(first, first.config())
+    first_results = read_stage_results(first, first.config())
     results = read_stage_results(second, config)
     view = make_stage_view(config, results, 1)
     assert [past.stage for past in view.history] == [-1, 0]
-    assert view.history[0].configuration == theirs[1].configuration
-    assert view.history[1].valid_after == theirs[2].evidence.valid_rates()
-    assert view.history[1].decision == theirs[1].decision.kind
-    assert view.designed_from == theirs[2].gate.configuration
+    assert view.history[0].configuration == first_results[1].configuration
+    assert view.history[1].valid_after == first_results[2].evidence.valid_rates()
+    assert view.history[1].decision == first_results[1].decision.kind
+    assert view.designed_from == first_results[2].gate.configuration
     assert [stage.problems for stage in audit_run(second.path) if stage.problems] == []
     report = second.report.read_text(encoding="utf-8").replace("<wbr>", "")
     assert f"of {tmp_path / 'first'} after stage 2" in report
@@ -92,7 +92,7 @@ def test_run_from_another_takes_weights_design_history(source: Path, tmp_path: P
 def test_killed_run_from_another_leaves_the_same_files(
     source: Path, tmp_path: Path, options: list[str]
 ) -> None:
-    config = make_started_config(load(TINY, [*OTHERWISE, *options]), source, tmp_path / "whole")
+    config = make_started_config(load(TINY, [*OPTIONS, *options]), source, tmp_path / "whole")
     with without_vllm():
         loop.run(config, tmp_path / "whole")
         for point in [name for name in POINTS if name != "warm_start"]:
@@ -100,7 +100,7 @@ def test_killed_run_from_another_leaves_the_same_files(
                 loop.run(config, tmp_path / "run")
         loop.run(config, tmp_path / "run")
     assert_same_files(tmp_path / "whole", tmp_path / "run")
-    third = make_started_config(load(TINY, OTHERWISE), tmp_path / "run", tmp_path / "third")
+    third = make_started_config(load(TINY, OPTIONS), tmp_path / "run", tmp_path / "third")
     create_started_run(third, tmp_path / "third")
     record = RunDirectory(tmp_path / "third").stage(0).start.read()
     assert [past.stage for past in record.history] == [-2, -1, 0]
@@ -161,18 +161,18 @@ def test_dry_run_from_another_shows_its_shape(
 
 
 def test_start_after_a_rollback_takes_restored_weights(
-    taken_back: RunDirectory, tmp_path: Path
+    rolled_back_run: RunDirectory, tmp_path: Path
 ) -> None:
-    run = taken_back
+    run = rolled_back_run
     start = make_started_config(run.config(), run.path, tmp_path / "second").started_from
     assert (start.stage, start.weights) == (3, folder_digest(run.stage(2).policy))
     assert policy_folder(run.path, None) == run.stage(2).policy
     assert policy_folder(run.path, 3) == run.stage(3).policy
 
 
-def test_first_fall_restores_the_previous_design(taken_back: RunDirectory) -> None:
-    config = taken_back.config()
-    *_, good, fallen = results = read_stage_results(taken_back, config)
+def test_first_fall_restores_the_previous_design(rolled_back_run: RunDirectory) -> None:
+    config = rolled_back_run.config()
+    *_, good, fallen = results = read_stage_results(rolled_back_run, config)
     record = make_start_record(config, results)
     gate = make_gate_record(config, [replace(good, stage=0, start=record, gate=None), fallen], 1)
     assert gate.restored == "checkpoint"

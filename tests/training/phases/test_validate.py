@@ -1,4 +1,4 @@
-"""The Validate phase: the engine's questions, and prompts that are encoded only once."""
+"""The Validate phase: requests to the engine, and prompts that are encoded only once."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -33,13 +33,13 @@ class _Policy:
 
 
 class _Echo:
-    """A sampler that answers each prompt with its tokens and the seed, and keeps the questions."""
+    """A sampler that answers each prompt with its tokens and the seed, and keeps its requests."""
 
     def __init__(self) -> None:
-        self.asked: list[SamplingRequest] = []
+        self.requests: list[SamplingRequest] = []
 
     def sample(self, request: SamplingRequest) -> list[list[Completion]]:
-        self.asked.append(request)
+        self.requests.append(request)
         return [
             [Completion((*prompt, request.seed), np.zeros(3, np.float32), truncated=False)]
             for prompt in request.prompts
@@ -60,13 +60,13 @@ def test_cached_prompts_give_equal_answers(boards: range):
     prompts = encode_prompts(config, policy, boards)  # type: ignore[arg-type]
     cached = generate_answers(config, policy, engine, boards, title="", prompts=prompts)  # type: ignore[arg-type]
     assert policy.encoded == COUNT
-    alone = generate_answers(config, policy, other_engine, boards, title="")  # type: ignore[arg-type]
+    uncached = generate_answers(config, policy, other_engine, boards, title="")  # type: ignore[arg-type]
     assert policy.encoded == 2 * COUNT
-    assert cached == alone
-    assert engine.asked == other_engine.asked
+    assert cached == uncached
+    assert engine.requests == other_engine.requests
     requests = [
         (request.seed, request.temperature, request.n, len(request.prompts))
-        for request in engine.asked
+        for request in engine.requests
     ]
     assert requests == [(70, 0.3, 1, CHUNK), (70 + CHUNK, 0.3, 1, 3)]
     assert len(set(cached)) == COUNT

@@ -19,7 +19,7 @@ from training.sampling.sampler import Completion, SamplingRequest
 from training.schema import load
 
 
-class ToldSampler:
+class ScriptedSampler:
     """A sampler that answers each prompt with given completions."""
 
     def __init__(self, groups: list[list[Completion]]) -> None:
@@ -49,7 +49,7 @@ def opened(folder: Path, boards: InstanceSet, *overrides: str) -> tuple[ActiveRu
 
 
 def rolled_out(run: ActiveRun, groups: list[list[Completion]]) -> Rollout:
-    sampler: Any = ToldSampler(groups)
+    sampler: Any = ScriptedSampler(groups)
     request = rollout_request(run, run.validation, seed=0)
     return roll_out(run, sampler, run.validation, request, seconds={})
 
