@@ -252,7 +252,7 @@ def _get_padding(
 
 
 def bytes_per_board(max_size: int, max_agents: int, horizon: int) -> int:
-    """Return the memory per board, as measured for two agents on a CPU."""
+    """Return the memory per board, as measured for two and three agents on a CPU."""
     return 5 * horizon * max_agents + 3 * max_size**2
 
 

@@ -130,7 +130,7 @@ def test_foreign_server_weights_are_rejected(synced: ServerSampler) -> None:
     address, version = synced._server.address, synced.weight_version
     body = {"new_version": "of another run"}
     httpx2.post(f"{address}/update_weight_version", json=body, timeout=60).raise_for_status()
-    with pytest.raises(SyncError, match=f"must be {version}, got version of another run"):
+    with pytest.raises(SyncError, match=f"must be {version}, got of another run"):
         synced.sample(REQUEST)
 
 
