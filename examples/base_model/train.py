@@ -144,9 +144,8 @@ def _prepare(recipe: Recipe, path: Path) -> tuple[_Training, Any]:
     if not initial.exists():
         texts = [*_spread(plans, TOKENIZER_PLANS), *_spread(designs, TOKENIZER_DESIGNS)]
         joined = [text for example in texts for text in example]
-        write_random_policy(
-            initial, model, joined, max_len=recipe.sampling.max_model_len, seed=recipe.seed
-        )
+        max_len = recipe.sampling.max_model_len
+        write_random_policy(initial, model, joined, max_len=max_len, seed=recipe.seed)
     prompt = Prompt(max_tokens=recipe.max_tokens, max_steps=MAX_STEPS)
     policy, params = load_policy(initial, model, prompt, length_bucket=LENGTH_STEP)
     encoded = map(policy.encode_examples, (plans, designs))

@@ -54,14 +54,13 @@ def compiled_step(
     settings: Grpo,
     rehearsal: Rehearsal | None,
     temperature: float,
-    steps: int,
+    steps: int,  # optimizer steps of the run
 ) -> Any:
     """Return the compiled step, (state, batch, examples, schedule_step) -> (state, metrics).
 
     The step donates the state and keeps its placement. The leading axes of the batch are
-    (micro-batches, bundles per micro-batch); `PackedGroups` describes bundles. The loss of the
-    rehearsal `examples` is added unless they are None. The learning rate depends on
-    `schedule_step`, int32 (); None uses the optimizer's own count. The run has `steps` steps.
+    (micro-batches, bundles of `PackedGroups`). The loss of rehearsal `examples` is added. The
+    learning rate depends on `schedule_step`, int32 (), or if None on the optimizer's own count.
     """
     loss = functools.partial(
         summed_loss, graphdef=graphdef, settings=settings, temperature=temperature
@@ -70,8 +69,7 @@ def compiled_step(
 
     def rehearse(examples: Sequences, params: Any) -> tuple[jax.Array, Metrics]:
         assert rehearsal is not None
-        nll = answer_nll(params, examples, graphdef=graphdef).sum()
-        mean_nll = nll / jnp.sum(examples.targets)
+        mean_nll = answer_nll(params, examples, graphdef=graphdef).sum() / examples.targets.sum()
         return rehearsal.weight * mean_nll, {"rehearsal_loss": mean_nll}
 
     @functools.partial(jit_gradients, donate_argnums=0)

@@ -33,9 +33,8 @@ SCHEMA = {
 @pytest.fixture(scope="module")
 def policy(tmp_path_factory: pytest.TempPathFactory) -> tuple[Policy, Any]:
     folder = tmp_path_factory.mktemp("jax_sampler") / "policy"
-    write_random_policy(
-        folder, load(TINY).model, ["n3 + - =\n", json.dumps(SCHEMA)], max_len=512, seed=3
-    )
+    texts = ["n3 + - =\n", json.dumps(SCHEMA)]
+    write_random_policy(folder, load(TINY).model, texts, max_len=512, seed=3)
     return load_run_policy(folder, load(TINY))
 
 
