@@ -16,7 +16,7 @@ from typing import Any, TypeGuard
 
 from jaxlake.errors import UserError, did_you_mean
 
-_NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
+_CODE_NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
 
 _trusted_names: frozenset[str] | None = None  # None trusts all names
 
@@ -30,7 +30,7 @@ class UntrustedCodeError(UserError, ValueError):
 
 @contextmanager
 def restrict_imports_to(names: frozenset[str] | None) -> Iterator[None]:
-    """Restrict imports within the block to these names; None allows all."""
+    """Within the block, import only these names; None trusts all."""
     global _trusted_names
     previous, _trusted_names = _trusted_names, names
     try:
@@ -41,7 +41,7 @@ def restrict_imports_to(names: frozenset[str] | None) -> Iterator[None]:
 
 def is_code_name(value: object) -> TypeGuard[str]:
     """Return whether a value has the form `package.module:NAME`."""
-    return isinstance(value, str) and _NAME.fullmatch(value) is not None
+    return isinstance(value, str) and _CODE_NAME.fullmatch(value) is not None
 
 
 def import_code(name: str, allowed: str) -> Any:
@@ -51,11 +51,9 @@ def import_code(name: str, allowed: str) -> Any:
         name: `package.module:NAME`.
         allowed: The allowed values of the configuration key, for error messages.
 
-    Returns:
-        The imported object.
-
     Raises:
-        ValueError: The module can't be imported, lacks the name, or is not trusted.
+        ValueError: The module can't be imported or lacks the name.
+        UntrustedCodeError: The name is not trusted, so nothing was imported.
     """
     if not _is_trusted(name):
         raise UntrustedCodeError(
@@ -63,7 +61,7 @@ def import_code(name: str, allowed: str) -> Any:
             "commands that read runs take --trust-code"
         )
     module_name, attribute = name.split(":")
-    if (folder := str(Path.cwd())) not in sys.path:  # the path of console scripts lacks it
+    if (folder := str(Path.cwd())) not in sys.path:  # console scripts don't add it
         sys.path.append(folder)
     try:
         module = importlib.import_module(module_name)
@@ -89,7 +87,7 @@ def import_function(name: str, allowed: str) -> Callable[..., Any]:
 
 
 def check_importable(name: str, allowed: str) -> None:
-    """Check that a function can be imported, if its name is trusted."""
+    """Raise `ValueError` if a trusted name is not an importable function; skip other names."""
     if _is_trusted(name):
         import_function(name, allowed)
 

@@ -54,10 +54,10 @@ def scripted_engineer(name: str, run: RunSettings) -> Engineer:
     Raises:
         ValueError: The name is unknown; the message lists the allowed names.
     """
-    control, inner = split_control_name(name)
-    if inner not in SCRIPTED:
+    control, base_name = split_control_name(name)
+    if base_name not in SCRIPTED:
         allowed = f"{', '.join(SCRIPTED)}, or one of these as {CONTROL_NAMES}"
-        hint = did_you_mean(inner, SCRIPTED)
+        hint = did_you_mean(base_name, SCRIPTED)
         raise ValueError(f"engineer must be {allowed}, got {name!r}{hint}")
-    engineer = SCRIPTED[inner](run)
+    engineer = SCRIPTED[base_name](run)
     return control(engineer) if control else engineer

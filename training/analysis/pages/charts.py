@@ -37,6 +37,7 @@ _TILE_INKS = ("#11161b", "#fefefe")  # on light and on dark tiles, in both modes
 _STYLE = matplotlib.rc_params_from_file(Path(__file__).with_name("charts.mplstyle"), False, False)
 _WIDTH, _HEIGHT = 360, 250  # pixels
 _TILE_HEIGHT = 32
+_MAX_UNSMOOTHED = 24  # longest curve without a running mean
 
 Estimate = tuple[float, float, float]
 """A value with the ends of its interval: (value, low, high)."""
@@ -76,7 +77,7 @@ def running_mean(values: np.ndarray) -> np.ndarray:
 
     A window spans about N / 12 values. Arrays of at most 24 values are returned unchanged.
     """
-    if len(values) <= 24:
+    if len(values) <= _MAX_UNSMOOTHED:
         return values
     finite = np.isfinite(values)
     window = np.ones(2 * (max(5, len(values) // 12) // 2) + 1)
@@ -105,13 +106,13 @@ def line_chart(
         return None
     figure, axes = _figure(_HEIGHT, x_label, heading)
     for curve, x, y in lines:
-        mean, colour = running_mean(y), COLOURS[curve.colour]
-        if mean is not y:
+        smooth, colour = running_mean(y), COLOURS[curve.colour]
+        if len(y) > _MAX_UNSMOOTHED:
             axes.plot(x, y, color=colour, linewidth=1, alpha=0.35)
-        last = mean[np.isfinite(mean)][-1]
+        last = smooth[np.isfinite(smooth)][-1]
         label = f"{curve.name} {_format_number(10**last if log else last, percent)}".strip()
         marker = "o" if np.isfinite(y).sum() == 1 else None
-        axes.plot(x, mean, color=colour, linewidth=2.25, marker=marker, label=label)
+        axes.plot(x, smooth, color=colour, linewidth=2.25, marker=marker, label=label)
     for start, name in boundaries:
         axes.axvline(start, color=_SOFT_INK, linewidth=1, linestyle=":")
         style: Any = {"textcoords": "offset points", "color": _SOFT_INK, "size": 12.5}
@@ -148,14 +149,14 @@ def rate_chart(
     spacing = min(0.08, 0.5 / len(series))
     for index, row in enumerate(series):
         offset = (index - (len(series) - 1) / 2) * spacing
-        points = [(x + offset, *value) for x, value in enumerate(row.values) if value is not None]
-        x, value, low, high = np.array(points).T
-        errors = np.maximum([value - low, high - value], 0)
-        label = f"{row.name} {100 * value[-1]:.1f}%"
-        axes.errorbar(x, value, errors, **_marker_style(row.colour), capsize=2.5, label=label)
-    low, high = span
-    margin = 0.05 * max(high - low, 0.05)
-    axes.set(xlim=(-0.4, max(len(categories) - 0.6, 0.6)), ylim=(low - margin, high + margin))
+        points = [(x + offset, *estimate) for x, estimate in enumerate(row.values) if estimate]
+        x, values, lows, highs = np.array(points).T
+        errors = np.maximum([values - lows, highs - values], 0)
+        label = f"{row.name} {100 * values[-1]:.1f}%"
+        axes.errorbar(x, values, errors, **_marker_style(row.colour), capsize=2.5, label=label)
+    bottom, top = span
+    margin = 0.05 * max(top - bottom, 0.05)
+    axes.set(xlim=(-0.4, max(len(categories) - 0.6, 0.6)), ylim=(bottom - margin, top + margin))
     axes.set_xticks(range(len(categories)), categories)
     axes.yaxis.set_major_locator(MaxNLocator(4))
     axes.yaxis.set_major_formatter(PercentFormatter(1.0))
@@ -186,8 +187,8 @@ def bar_chart(
                 axes.barh(row, length, 0.6, left, color=COLOURS[colour])
                 left += length
         axes.annotate(text, (left, row), (6, -4), textcoords="offset points")
-    longest = max(percent, *(sum(lengths.values()) for _, lengths, _ in bars)) or 1.0
-    axes.set_xlim(0.0, longest)
+    longest = max(sum(lengths.values()) for _, lengths, _ in bars)
+    axes.set_xlim(0.0, max(longest, 1.0) if percent else longest or 1.0)
     _label_rows(axes, [name for name, _, _ in bars])
     axes.xaxis.set_major_locator(MaxNLocator(4))
     if percent:
@@ -280,7 +281,7 @@ def _format_number(value: float, percent: bool, digits: int = 3) -> str:
     return f"{value:,.0f}" if abs(value) >= 999.5 else f"{value:.{digits}g}".replace("e-0", "e-")
 
 
-def _svg_element(figure: Figure, aria_label: str, kind: str = "chart") -> str:
+def _svg_element(figure: Figure, aria_label: str, css_class: str = "chart") -> str:
     """Return a figure as an SVG element whose colours are variables of the page."""
     buffer = io.StringIO()
     no_metadata = dict.fromkeys(("Creator", "Date", "Format", "Type"))
@@ -289,10 +290,10 @@ def _svg_element(figure: Figure, aria_label: str, kind: str = "chart") -> str:
     body = buffer.getvalue().partition("<svg")[2].partition(">")[2]
     body = re.sub(r"<style.*?</style>|<metadata>.*?</metadata>", "", body, flags=re.DOTALL)
     body = body.replace("xlink:href", "href")
-    colour = r"#[0-9a-f]{6}\b(?=[^<>]*>)"
-    body = re.sub(colour, lambda match: _PAGE_COLOURS.get(match[0], match[0]), body)
+    colour_in_tag = r"#[0-9a-f]{6}\b(?=[^<>]*>)"
+    body = re.sub(colour_in_tag, lambda match: _PAGE_COLOURS.get(match[0], match[0]), body)
     width, height = 72 * figure.get_size_inches()
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" '
-        f'class="{kind}" role="img" aria-label={quoteattr(aria_label)}>{body}'
+        f'class="{css_class}" role="img" aria-label={quoteattr(aria_label)}>{body}'
     )
