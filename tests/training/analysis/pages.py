@@ -87,7 +87,7 @@ SMALLEST_TEXT = """() => {
     const scale = Math.hypot(place.a, place.b);
     sizes.push([scale * parseFloat(getComputedStyle(parent).fontSize), node.textContent]);
   }
-  return sizes.reduce((least, one) => (one[0] < least[0] ? one : least));
+  return sizes.reduce((least, size) => (size[0] < least[0] ? size : least));
 }"""
 
 
@@ -119,4 +119,4 @@ def open_pages(browser: Browser, address: str) -> Iterator[OpenPage]:
     yield open_page
     for context in contexts:
         context.close()
-    assert [words for words in messages if words != address] == []
+    assert [message for message in messages if message != address] == []

@@ -34,38 +34,38 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
-    """Return the list of all prompts and seeds that one fake engineer of any name gets."""
-    questions = []
+def requests(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
+    """Replace all engineers by a fake one, and return its list of prompts and seeds."""
+    requests = []
 
     def make(config: RunConfig, *_: Any, **__: Any) -> Engineer:
         def generate(request: TextRequest) -> GeneratedText:
-            questions.append((request.prompt, request.seed))
+            requests.append((request.prompt, request.seed))
             return GeneratedText(answer_text(config.environment.initial), 77)
 
         return LanguageModelEngineer(generate)
 
     monkeypatch.setattr(analysis, "make_engineer", make)
-    return questions
+    return requests
 
 
 def replay(run: Path, names: str) -> int:
     return main(["engineer", "replay", str(run), "--stage", "3", "--engineers", names])
 
 
-def test_replay_shows_other_engineers_the_same_context(run, asked):
+def test_replay_shows_other_engineers_the_same_context(run, requests):
     rows = analysis.replay_stage(run, 3, ["checkpoint", "base"])
     seed = derive_seed(load(run / "config.yaml").seed, "design", 3, 0)
-    assert asked == [((run / "stages/3/context.txt").read_text(), seed)] * 2
+    assert requests == [((run / "stages/3/context.txt").read_text(), seed)] * 2
     assert json.loads((run / "stages/3/answers.jsonl").read_text().splitlines()[0])["cut"]
     assert rows[0].spent.engineer_tokens == rows[1].spent.engineer_tokens == 77
 
 
 @pytest.mark.parametrize("name", [":fixed", "shuffled:shuffled:fixed", "gossip"])
-def test_replay_rejects_unknown_name_before_asking(run, asked, capsys, name):
+def test_replay_rejects_unknown_name_before_asking(run, requests, capsys, name):
     assert replay(run, f"checkpoint,{name}") == 2
     assert f"got '{name}'; it must be one of checkpoint" in capsys.readouterr().err
-    assert asked == []
+    assert requests == []
 
 
 def test_check_ignores_blanks_and_explains_failures(run, monkeypatch, capsys):

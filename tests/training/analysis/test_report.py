@@ -32,12 +32,12 @@ def page(finished_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Page:
     return Page(build_report(finished_run, target).read_text(encoding="utf-8"))
 
 
-def decisions_of(run: Path) -> list[DecisionRecord]:
+def read_decisions(run: Path) -> list[DecisionRecord]:
     return [RunDirectory(run).stage(stage).decision.read() for stage in (1, 2, 3)]
 
 
-def validated_rows(run: Path) -> Iterator[tuple[int, str, Rates]]:
-    """Stage, name of the map size as the page writes it, and counts of every validation."""
+def iterate_validations(run: Path) -> Iterator[tuple[int, str, Rates]]:
+    """Yield the stage, the map size as the page writes it, and the counts of each validation."""
     for stage in range(4):
         validation = compute_validation_rates(stage, RunDirectory(run).stage(stage).episodes.read())
         for size, row in validation.groups.items():
@@ -54,7 +54,7 @@ def test_report_validation_table_matches_files(finished_run, page):
             for stage, cell in enumerate(cells[1:]):
                 rows_by_size[stage, group, cells[0]] = " ".join(cell.split())
     expected = {}
-    for stage, name, row in validated_rows(finished_run):
+    for stage, name, row in iterate_validations(finished_run):
         for metric, words in RATE_NAMES.items():
             count = row.successes(metric)
             share, low, high = (
@@ -65,7 +65,7 @@ def test_report_validation_table_matches_files(finished_run, page):
 
 
 def test_report_configuration_table_marks_changes(finished_run, page):
-    directory, decisions = RunDirectory(finished_run), decisions_of(finished_run)
+    directory, decisions = RunDirectory(finished_run), read_decisions(finished_run)
     trained = [directory.stage(stage).configuration.read().values() for stage in (1, 2, 3)]
     configurations = [*trained, decisions[-1].configuration.values()]
     ratio_rows = [
@@ -86,7 +86,7 @@ def test_report_configuration_table_marks_changes(finished_run, page):
 
 
 def test_report_shows_each_decision_and_its_context(finished_run, page):
-    for stage, decision in enumerate(decisions_of(finished_run), start=1):
+    for stage, decision in enumerate(read_decisions(finished_run), start=1):
         assert f"After stage {stage} {decision.kind}" in page.text
         assert RunDirectory(finished_run).stage(stage).context.read() in "".join(page.words)
         for answer in DESIGNS[stage - 1]:
@@ -137,15 +137,15 @@ def test_report_shows_answers_by_size(run_copy):
     )
     rows = {row[0]: row[1:] for row in build_page(run_copy).rows if len(row) == 5}
     ends = [RunDirectory(run_copy).stage(stage).episodes.read() for stage in (0, 3)]
-    read = [[episode.parsed for episode in episodes if episode.group == "4"] for episodes in ends]
-    shares = dict.fromkeys(f"{100 * np.mean(one):.1f}" for one in read)
+    parsed = [[episode.parsed for episode in episodes if episode.group == "4"] for episodes in ends]
+    shares = dict.fromkeys(f"{100 * np.mean(values):.1f}" for values in parsed)
     updates = RunDirectory(run_copy).updates
     idle = [
         100 * np.mean([update.by_group["4"].without_success for update in updates(stage)])
         for stage in (1, 3)
     ]
-    idle_words = dict.fromkeys(f"{one:.1f}" for one in idle)
-    assert rows["4x4"] == [" → ".join(shares), "0.0 → 100.0", "18 → 40", " → ".join(idle_words)]
+    idle_shares = dict.fromkeys(f"{share:.1f}" for share in idle)
+    assert rows["4x4"] == [" → ".join(shares), "0.0 → 100.0", "18 → 40", " → ".join(idle_shares)]
 
 
 def test_report_escapes_model_text(page):

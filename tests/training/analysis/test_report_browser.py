@@ -13,7 +13,7 @@ from training.run.answer_records import EpisodeRecord
 from training.run.directory import RunDirectory
 
 
-def episodes_of(run: Path, stage: int) -> list[EpisodeRecord]:
+def read_episodes(run: Path, stage: int) -> list[EpisodeRecord]:
     return list(RunDirectory(run).stage(stage).episodes.read())
 
 
@@ -51,7 +51,7 @@ def test_scrubbing_equals_stepping(open_page: OpenPage, run_with_attacks: Path):
     page = open_page()
     failures = [
         episode
-        for episode in episodes_of(run_with_attacks, STAGE)
+        for episode in read_episodes(run_with_attacks, STAGE)
         if episode.time is not None
         and episode.failure not in ("goal_not_reached", "swapping_conflict")
     ]
@@ -76,7 +76,10 @@ def test_scrubbing_equals_stepping(open_page: OpenPage, run_with_attacks: Path):
 
 def test_filters_list_matching_episodes(open_page: OpenPage, run_with_attacks: Path):
     page = open_page()
-    before, after = episodes_of(run_with_attacks, STAGE - 1), episodes_of(run_with_attacks, STAGE)
+    before, after = (
+        read_episodes(run_with_attacks, STAGE - 1),
+        read_episodes(run_with_attacks, STAGE),
+    )
     assert listed_ids(page) == [episode.id for episode in after][:50]
     page.click("#next-page")
     assert listed_ids(page) == [episode.id for episode in after][50:100]
@@ -99,7 +102,7 @@ def test_filters_list_matching_episodes(open_page: OpenPage, run_with_attacks: P
     waiting_ids = {episode.id for episode in equal_holes}
     failed_ids = [
         episode.id
-        for episode in episodes_of(run_with_attacks, 1)
+        for episode in read_episodes(run_with_attacks, 1)
         if episode.id in waiting_ids and not episode.valid
     ]
     assert listed_ids(page) == failed_ids

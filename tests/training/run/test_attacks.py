@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 CONFIG = load(TINY, ["warm_start.steps=20", "grpo.prefetch=1"])
 ATTACKS = 100
 
-# What a run does not read again, or makes again: its lock, the engine's weights and its report.
+# Files that a resumed run ignores or writes again.
 UNREAD = (".lock", "engine/", "report.html", "checkpoints/.", "/policy/")
 
 
@@ -70,8 +70,8 @@ def drop_line(path: Path, other: Path, rng: random.Random) -> None:
     path.write_bytes(b"".join(lines))
 
 
-def resumes(run: Path) -> bool:
-    """Do what resuming does before anything is computed; False if it refuses."""
+def can_resume(run: Path) -> bool:
+    """Return whether a run passes the checks that resuming makes before it computes anything."""
     try:
         with open_run(CONFIG, run) as (directory, _):
             checkpoints = Checkpoints(directory.checkpoints)
@@ -90,17 +90,17 @@ def test_changed_run_is_reported_or_unaffected(
     half_finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with without_vllm():
-        loop.run(CONFIG, shutil.copytree(half_finished, tmp_path / "whole"))
+        loop.run(CONFIG, shutil.copytree(half_finished, tmp_path / "expected"))
     names = sorted(
         str(path.relative_to(half_finished))
         for path in half_finished.rglob("*")
         if path.is_file() and path.stat().st_size
     )
-    read = [name for name in names if not any(part in name for part in UNREAD)]
-    rng, silent = random.Random(49), dict[str, bytes | None]()  # None: deleted
+    names = [name for name in names if not any(part in name for part in UNREAD)]
+    rng, undetected = random.Random(49), dict[str, bytes | None]()  # None: deleted
     for number in range(ATTACKS):
         attack = (flip, truncate, delete, swap, drop_line)[number % 5]
-        name, other = rng.sample(read, 2)
+        name, other = rng.sample(names, 2)
         run = shutil.copytree(half_finished, tmp_path / "attacked", dirs_exist_ok=True)
         before = (run / name).read_bytes()
         attack(run / name, run / other, rng)
@@ -108,17 +108,17 @@ def test_changed_run_is_reported_or_unaffected(
         changed = after != before
         files = {name: after} | ({other: (run / other).read_bytes()} if attack is swap else {})
         capsys.readouterr()
-        if changed and resumes(run) and "damaged" not in capsys.readouterr().out:
-            silent |= files
+        if changed and can_resume(run) and "damaged" not in capsys.readouterr().out:
+            undetected |= files
         shutil.rmtree(run)
-    # Whatever passed without a word must not matter: all of it at once changes nothing.
+    # The undetected changes together must not affect the run.
     run = shutil.copytree(half_finished, tmp_path / "attacked")
-    for name, content in silent.items():
+    for name, content in undetected.items():
         (run / name).unlink() if content is None else (run / name).write_bytes(content)
     with without_vllm():
         loop.run(CONFIG, run)
-    assert_same_files(tmp_path / "whole", run)
-    assert len(silent) < ATTACKS / 4, sorted(silent)
+    assert_same_files(tmp_path / "expected", run)
+    assert len(undetected) < ATTACKS / 4, sorted(undetected)
 
 
 @pytest.mark.parametrize("attack", [flip, delete])
@@ -135,7 +135,7 @@ def test_audit_names_changed_weights(attack, half_finished: Path, tmp_path: Path
 def test_killed_writers_leave_no_files(half_finished: Path, tmp_path: Path) -> None:
     run = shutil.copytree(half_finished, tmp_path / "run")
     (run / "stages/1/.gate.json.123.tmp").write_text("{")
-    assert resumes(run)
+    assert can_resume(run)
     assert "stages/1/.gate.json.123.tmp" not in files_of(run)
 
 

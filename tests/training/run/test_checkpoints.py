@@ -47,7 +47,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 
 def state_at(step: int) -> LearnerState:
-    """A state with other numbers at each step."""
+    """Return a learner state that differs between steps."""
     params = {"kernel": jax.random.normal(jax.random.key(step), (64, 256)), "bias": jnp.ones(8)}
     return initial_state(params, optax.adam(1e-3))
 
@@ -56,8 +56,8 @@ def progress_at(step: int) -> RunProgress:
     return RunProgress("train", 1, step, step)
 
 
-def fill(folder: Path, *steps: int) -> Path:
-    """Save a checkpoint of each step."""
+def save_checkpoints(folder: Path, *steps: int) -> Path:
+    """Save a checkpoint of each step, and return the folder."""
     with closing(Checkpoints(folder)) as checkpoints:
         for step in steps:
             checkpoints.save(state_at(step), progress_at(step))
@@ -75,8 +75,8 @@ def assert_restores(folder: Path, step: int) -> None:
         assert_equal(checkpoints.restore(state_at(0)), state_at(step))
 
 
-def adapted_at(step: int) -> LearnerState:
-    """A learner of adapters whose frozen weights are the same at each step."""
+def adapter_state_at(step: int) -> LearnerState:
+    """Return a state of adapters; the frozen weights are equal at all steps."""
     model = Decoder(DecoderConfig(40, 32, 48, 1, 2, 1, head_dim=16), rngs=nnx.Rngs(0))
     add_adapters(model, Lora(rank=2, targets=("q_proj", "down_proj")), seed=step)
     return initial_state(nnx.state(model), optax.adam(1e-3))
@@ -84,14 +84,14 @@ def adapted_at(step: int) -> LearnerState:
 
 def test_save_stores_only_adapters_of_lora_learners(tmp_path: Path) -> None:
     with closing(Checkpoints(tmp_path / "checkpoints")) as checkpoints:
-        checkpoints.save(adapted_at(1), progress_at(1))
+        checkpoints.save(adapter_state_at(1), progress_at(1))
         checkpoints.wait()
         saved = (tmp_path / "checkpoints/1/state/_METADATA").read_text()
         assert "q_proj_lora_a" in saved
         assert "embed_tokens" not in saved
         assert "up_proj" not in saved
-        restored = checkpoints.restore(adapted_at(0))
-    assert_equal(restored, adapted_at(1))
+        restored = checkpoints.restore(adapter_state_at(0))
+    assert_equal(restored, adapter_state_at(1))
 
 
 def flip_bit(file: Path, seed: int) -> None:
@@ -101,34 +101,32 @@ def flip_bit(file: Path, seed: int) -> None:
 
 
 @pytest.fixture(scope="module")
-def two(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return fill(tmp_path_factory.mktemp("run") / "checkpoints", 1, 2)
+def two_checkpoints(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_checkpoints(tmp_path_factory.mktemp("run") / "checkpoints", 1, 2)
 
 
 @pytest.fixture
-def copy(two: Path, tmp_path: Path) -> Path:
-    return shutil.copytree(two, tmp_path / "checkpoints")
+def copy(two_checkpoints: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(two_checkpoints, tmp_path / "checkpoints")
 
 
 def test_flipped_bit_is_found(
-    two: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    two_checkpoints: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    hashed = [line.split("  ")[1] for line in (two / "2/SHA256SUMS").read_text().splitlines()]
-    assert {"progress/metadata", "state/_METADATA", "state/manifest.ocdbt"} < set(hashed)
-    for seed, name in enumerate([*hashed, *[max(hashed, key=lambda one: size(two, one))] * 8]):
-        if not size(two, name):
+    lines = (two_checkpoints / "2/SHA256SUMS").read_text().splitlines()
+    names = [line.split("  ")[1] for line in lines]
+    assert {"progress/metadata", "state/_METADATA", "state/manifest.ocdbt"} < set(names)
+    sizes = {name: (two_checkpoints / "2" / name).stat().st_size for name in names}
+    for seed, name in enumerate([*names, *[max(names, key=sizes.__getitem__)] * 8]):
+        if not sizes[name]:
             continue
-        folder = shutil.copytree(two, tmp_path / str(seed))
+        folder = shutil.copytree(two_checkpoints, tmp_path / str(seed))
         flip_bit(folder / "2" / name, seed)
         with closing(Checkpoints(folder)) as checkpoints:
             assert checkpoints.progress() == progress_at(1), name
         message = " ".join(capsys.readouterr().out.split())
         assert f"{folder}/2/{name} has a different SHA-256 than in SHA256SUMS" in message
         assert "Resuming from checkpoint 1." in message
-
-
-def size(folder: Path, name: str) -> int:
-    return (folder / "2" / name).stat().st_size
 
 
 def cut(folder: Path) -> None:
@@ -173,7 +171,7 @@ def test_save_fails_if_its_arrays_cannot_be_opened(
 def test_damaged_checkpoint_is_skipped(copy: Path, damage: Callable[[Path], None]) -> None:
     damage(copy / "2")
     assert_restores(copy, 1)
-    fill(copy, 2)  # the steps are taken again
+    save_checkpoints(copy, 2)  # the steps are taken again
     assert_restores(copy, 2)
 
 
@@ -186,7 +184,8 @@ def test_damaged_checkpoints_are_all_named_and_kept(copy: Path) -> None:
 
 
 def test_two_checkpoints_are_kept(tmp_path: Path) -> None:
-    assert {path.name for path in fill(tmp_path / "all", 1, 2, 3, 4).iterdir()} == {"3", "4"}
+    folder = save_checkpoints(tmp_path / "all", 1, 2, 3, 4)
+    assert {path.name for path in folder.iterdir()} == {"3", "4"}
 
 
 def test_state_may_be_donated_while_it_is_saved(tmp_path: Path) -> None:

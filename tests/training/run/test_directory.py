@@ -152,13 +152,13 @@ def test_nan_loss_stops_the_run() -> None:
 def test_only_one_of_two_claims_succeeds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     other_config = load(TINY, ["seed=4"])
 
-    def slow(path: Path) -> bool:  # another process comes in between
+    def clean_and_lose(path: Path) -> bool:  # another process claims the folder first
         claimed = clean_empty_parent(path)
         monkeypatch.undo()
         assert RunDirectory(tmp_path).claim(other_config) is False
         return claimed
 
-    monkeypatch.setattr("training.run.directory.clean_empty_parent", slow)
+    monkeypatch.setattr("training.run.directory.clean_empty_parent", clean_and_lose)
     with pytest.raises(
         UserError, match=r"contains a run of another configuration, .* seed \(4 there"
     ):

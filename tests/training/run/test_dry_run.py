@@ -16,13 +16,13 @@ def test_kl_reference_uses_the_compute_dtype():
     plain = load(paper)
     shape = get_model_shape(plain)
     assert shape is not None
-    without = estimate_trainer_memory(plain, shape, 512)
+    without_kl = estimate_trainer_memory(plain, shape, 512)
     assert plain.model.dtype == "bfloat16"
-    for dtype, bytes_of_one in (("bfloat16", 2), ("float32", 4)):
+    for dtype, size in (("bfloat16", 2), ("float32", 4)):
         config = load(paper, ["grpo.kl_coefficient=0.001", f"model.dtype={dtype}"])
         memory = estimate_trainer_memory(config, shape, 512)
-        assert memory["reference for KL"] * 4 == without["weights"] * bytes_of_one
-    assert "reference for KL" not in without
+        assert memory["reference for KL"] * 4 == without_kl["weights"] * size
+    assert "reference for KL" not in without_kl
 
 
 def test_adapters_reduce_optimizer_memory():
@@ -40,7 +40,7 @@ def test_adapters_reduce_optimizer_memory():
     assert memory["weights"] == plain["weights"]
 
 
-def test_print_plan_opens_the_model_folder(tmp_path):
+def test_print_preview_opens_the_model_folder(tmp_path):
     folder = shutil.copytree(PACKAGED_MODELS["jaxlake-base"], tmp_path / "model")
     (folder / "chat_template.jinja").unlink()
     model_settings = [f"model.pretrained={folder}", "prompt.chat=true"]

@@ -38,8 +38,10 @@ def test_forked_run_equals_an_independent_run(first_stage: Path, tmp_path: Path)
     assert not stage.decision.exists()
     with without_vllm():
         loop.run(config, tmp_path / "forked")
-        loop.run(config, tmp_path / "whole")
-    independent = {file.relative_to(tmp_path / "whole") for file in (tmp_path / "whole").rglob("*")}
+        loop.run(config, tmp_path / "independent")
+    independent = {
+        file.relative_to(tmp_path / "independent") for file in (tmp_path / "independent").rglob("*")
+    }
     forked = {file.relative_to(tmp_path / "forked") for file in (tmp_path / "forked").rglob("*")}
     assert {
         independent_file
@@ -47,7 +49,9 @@ def test_forked_run_equals_an_independent_run(first_stage: Path, tmp_path: Path)
         if independent_file.parts[0] not in ("checkpoints", "engine")
     } == set()
     for name in ("stages/2/digests.json", "summary.json", "metrics.jsonl"):
-        independent_file, forked_file = (tmp_path / side / name for side in ("whole", "forked"))
+        independent_file, forked_file = (
+            tmp_path / side / name for side in ("independent", "forked")
+        )
         assert independent_file.read_bytes() == forked_file.read_bytes(), name
     decision = RunDirectory(tmp_path / "forked").stage(1).decision.read()
     assert decision.engineer == "random"
@@ -65,7 +69,7 @@ def test_different_starts_share_no_first_stage(first_stage: Path, tmp_path: Path
 
 
 def test_different_pool_changes_the_first_stage():
-    """The pool is answered as often as an atlas, which is nothing to other engineers."""
+    """`atlas.answers` is also the number of answers to the pool, which only picking has."""
 
     def with_answers(answers: int, **more: Any) -> RunConfig:
         tree = yaml.safe_load(TINY.read_text()) | {"name": "one"}

@@ -35,7 +35,7 @@ def test_lock_names_its_holder(tmp_path: Path) -> None:
         with pytest.raises(UserError, match=named), lock_folder(tmp_path):
             pass
         holder.send_signal(signal.SIGKILL)
-    with lock_folder(tmp_path):  # who was killed holds nothing
+    with lock_folder(tmp_path):  # a killed process holds no lock
         assert f'"pid": {os.getpid()},' in (tmp_path / ".lock").read_text()
 
 

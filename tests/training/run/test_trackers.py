@@ -25,7 +25,7 @@ TRACKED = ["tracking.tensorboard=true", "tracking.profile_updates=[2]"]
 WANDB = "tracking.wandb=true"
 
 
-def scalars_of(folder: Path) -> dict[tuple[str, int], float]:
+def read_scalars(folder: Path) -> dict[tuple[str, int], float]:
     """Return the values that TensorBoard shows: the last logged ones, without purged ones."""
     from tensorboardX.proto.event_pb2 import Event
 
@@ -43,7 +43,7 @@ def scalars_of(folder: Path) -> dict[tuple[str, int], float]:
     return values
 
 
-def rates(valid: int) -> ValidationRecord:
+def make_validation(valid: int) -> ValidationRecord:
     scores = {"optimal_sum_of_costs": 2, "optimal_makespan": 2}
     row = Rates(count=8, valid=valid, scores=scores, failures={"hole": 8 - valid}, isr=0.5)
     return ValidationRecord(stage=1, groups={"3": row}, total=row)
@@ -52,13 +52,13 @@ def rates(valid: int) -> ValidationRecord:
 def test_tensorboard_has_each_value_once_after_resume(tmp_path: Path):
     config, directory = load(TINY, ["tracking.tensorboard=true"]), RunDirectory(tmp_path)
     with open_trackers(config, directory, 0) as trackers:  # killed before there is a checkpoint
-        trackers.log_validation(2, rates(2))
+        trackers.log_validation(2, make_validation(2))
     with open_trackers(config, directory, 0) as trackers:
         for step in (3, 4, 5, 6):
-            trackers.log_validation(step, rates(step))
+            trackers.log_validation(step, make_validation(step))
     with open_trackers(config, directory, 4) as trackers:  # the checkpoint is of step 4
-        trackers.log_validation(5, rates(6))
-    scalars = scalars_of(directory.tensorboard)
+        trackers.log_validation(5, make_validation(6))
+    scalars = read_scalars(directory.tensorboard)
     assert {step for _, step in scalars} == {3, 4, 5}
     valid = [scalars["validation/3/valid", step] for step in (3, 4, 5)]
     assert valid == [3 / 8, 4 / 8, 6 / 8]
@@ -87,7 +87,7 @@ def test_tracked_run_logs_the_recorded_values(tmp_path: Path, monkeypatch):
     run_files, expected = files_of(directory.path), files_of(tmp_path / "plain")
     same = [name for name in expected if not name.endswith(("config.yaml", "digests.json"))]
     assert [name for name in same if run_files[name] != expected[name]] == []
-    logged = scalars_of(directory.tensorboard)
+    logged = read_scalars(directory.tensorboard)
     updates = directory.updates()
     for update in updates:
         assert logged["train/reward_mean", update.step] == pytest.approx(update.reward_mean)
@@ -121,7 +121,7 @@ def test_wandb_receives_steps_id_and_exit_code(
     directory = RunDirectory(tmp_path)
     ending = nullcontext() if error is None else pytest.raises(error)
     with ending, open_trackers(load(TINY, [WANDB]), directory, 0) as trackers:
-        trackers.log_validation(7, rates(4))
+        trackers.log_validation(7, make_validation(4))
         if error is not None:
             raise error
     identifier, metric, logged, exit_code = calls

@@ -80,7 +80,7 @@ def test_answers_are_scored_on_their_own_board():
 
 
 @pytest.fixture
-def of_five(tmp_path: Path) -> Path:
+def five_agent_folder(tmp_path: Path) -> Path:
     """Boards of five agents on every size of the benchmark; their optima are made up."""
     rng, lines = random.Random(3), []
     for size in range(5, 11):
@@ -92,10 +92,10 @@ def of_five(tmp_path: Path) -> Path:
 
 
 def test_print_rates_shows_published_numbers(
-    of_five: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    five_agent_folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(evaluate, "COMPARED_MODELS", ("Kimi-K2.5", "Qwen3-4B (base)"))
-    boards = read_folder(of_five).boards
+    boards = read_folder(five_agent_folder).boards
     answers = {board.key: answer("?") for board in boards}
     published = comparable_results(boards)
     verdicts = judge(CONFIG, boards, answers)
@@ -114,22 +114,22 @@ def test_print_rates_shows_published_numbers(
         "misprinted": ["valid"],
     }
     # Without all of its sizes a published aggregate is of other boards.
-    some = comparable_results(boards[:3])
-    assert all(one.size is not None for one in some if one.num_agents == 5)
+    results = comparable_results(boards[:3])
+    assert all(result.size is not None for result in results if result.num_agents == 5)
 
 
-def test_invalid_benchmark_folders_are_rejected(tmp_path: Path, of_five: Path):
+def test_invalid_benchmark_folders_are_rejected(tmp_path: Path, five_agent_folder: Path):
     empty = tmp_path / "empty"
     empty.mkdir()
     with pytest.raises(UserError, match=r"or a folder with \.jsonl"):
         read_folder(empty)
-    file = of_five / "benchmark_wr0.5.jsonl"
+    file = five_agent_folder / "benchmark_wr0.5.jsonl"
     file.write_text(file.read_text() + "\n" + file.read_text().splitlines()[0])
     with pytest.raises(UserError, match=r"benchmark_wr0.5/5ag_5x5_hr0.1_000 occurs twice"):
-        read_folder(of_five)
+        read_folder(five_agent_folder)
     file.write_text('{"sample_id": "x"}')
     with pytest.raises(UserError, match=r"benchmark_wr0.5.jsonl:1: num_agents: missing"):
-        read_folder(of_five)
+        read_folder(five_agent_folder)
 
 
 @pytest.mark.slow

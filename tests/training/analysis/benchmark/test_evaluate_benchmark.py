@@ -7,7 +7,7 @@ import shutil
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -61,7 +61,9 @@ def local(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def whole(folder: Path, server: ModelServer, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def uninterrupted(
+    folder: Path, server: ModelServer, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
     """All boards answered by the endpoint, without an interruption."""
     output = tmp_path_factory.mktemp("endpoint")
     with pytest.MonkeyPatch.context() as patch:
@@ -70,7 +72,7 @@ def whole(folder: Path, server: ModelServer, tmp_path_factory: pytest.TempPathFa
     return output
 
 
-def answers_of(output: Path) -> dict[tuple[str, str], dict[str, Any]]:
+def read_answers(output: Path) -> dict[tuple[str, str], dict[str, Any]]:
     lines = (output / "answers.jsonl").read_bytes().decode().splitlines()
     answers = [json.loads(line) for line in lines]
     answers_by_board = {(answer["config"], answer["sample_id"]): answer for answer in answers}
@@ -78,32 +80,32 @@ def answers_of(output: Path) -> dict[tuple[str, str], dict[str, Any]]:
     return answers_by_board
 
 
-def verdict(row: dict[str, Any], text: str) -> tuple[bool, bool, bool, str | None, float]:
-    """Judge an answer of the strictest form by the oracle's walk.
+class Verdict(NamedTuple):
+    valid: bool = False
+    optimal_sum_of_costs: bool = False
+    optimal_makespan: bool = False
+    failure: str | None = None
+    arrived: float = 0.0  # share of the agents that end at their goals
 
-    Valid, both optima, the failure, and the share of agents that are at their goals at the end.
-    """
+
+def judge_strictly(row: dict[str, Any], text: str) -> Verdict:
+    """Judge an answer of the strictest form by the oracle's walk."""
     lines = text.strip().splitlines()
-    plans = [re.fullmatch(r"Agent (\d): ((?:[A-Z]+ ?)+)", line.strip()) for line in lines]
-    numbers = [int(one[1]) for one in plans if one]
-    if None in plans or numbers != list(range(row["num_agents"])):
-        return False, False, False, "parse_error", 0.0
-    moves = [[ACTIONS.get(word) for word in one[2].split()] for one in plans if one]
+    matches = [re.fullmatch(r"Agent (\d): ((?:[A-Z]+ ?)+)", line.strip()) for line in lines]
+    numbers = [int(match[1]) for match in matches if match]
+    if None in matches or numbers != list(range(row["num_agents"])):
+        return Verdict(failure="parse_error")
+    moves = [[ACTIONS.get(word) for word in match[2].split()] for match in matches if match]
     if any(move is None for agent in moves for move in agent):
-        return False, False, False, "parse_error", 0.0
+        return Verdict(failure="parse_error")
     steps = max(map(len, moves))
     plan = [[agent[t] if t < len(agent) else 0 for agent in moves] for t in range(steps)]
     outcome = check(row["grid"], plan)  # type: ignore[arg-type]
     if outcome.failure is not None:
-        return (
-            False,
-            False,
-            False,
-            outcome.failure,
-            share_at_goals(row["grid"], plan[: outcome.time]),
-        )
-    cheapest = outcome.sum_of_costs == row["sum_of_costs"]
-    return True, cheapest, outcome.makespan == row["makespan"], None, 1.0
+        arrived = share_at_goals(row["grid"], plan[: outcome.time])
+        return Verdict(failure=outcome.failure, arrived=arrived)
+    cheapest, shortest = (getattr(outcome, key) == row[key] for key in ("sum_of_costs", "makespan"))
+    return Verdict(True, cheapest, shortest, arrived=1.0)
 
 
 def share_at_goals(grid: list[str], steps: list[list[Any]]) -> float:
@@ -126,47 +128,48 @@ def test_rates_follow_from_answers(folder: Path, local: Path, capsys: pytest.Cap
     assert evaluate(folder, local, "--model", "jaxlake-base") == 0  # nothing is left to be asked
     printed = capsys.readouterr().out
     assert f"{4 * EACH} of {4 * EACH} answers exist already" in printed
-    rows, answers = read_rows(folder), answers_of(local)
+    rows, answers = read_rows(folder), read_answers(local)
     assert set(rows) == set(answers)
     results = json.loads((local / "results.json").read_text())
-    verdicts = {key: verdict(rows[key], answers[key]["text"]) for key in rows}
-    assert sum(one[0] for one in verdicts.values()) >= 5  # otherwise nothing is compared
-    assert len({one[3] for one in verdicts.values()}) >= 3
-    assert len({one[4] for one in verdicts.values()}) >= 3  # none, one and both at their goals
+    verdicts = {key: judge_strictly(rows[key], answers[key]["text"]) for key in rows}
+    assert sum(verdict.valid for verdict in verdicts.values()) >= 5
+    assert len({verdict.failure for verdict in verdicts.values()}) >= 3
+    assert len({verdict.arrived for verdict in verdicts.values()}) >= 3  # 0, 1 and 2 agents
     for cell in results["cells"]:
         cell_keys = [key for key in rows if rows[key]["size"] == cell["size"]]
         assert cell["count"] == len(cell_keys) == 2 * EACH
         assert cell["tokens"] == sum(answers[key]["tokens"] for key in cell_keys)
-        for index, metric in enumerate(("valid", "optimal_sum_of_costs", "optimal_makespan")):
-            count = sum(verdicts[key][index] for key in cell_keys)
+        for metric in ("valid", "optimal_sum_of_costs", "optimal_makespan"):
+            count = sum(getattr(verdicts[key], metric) for key in cell_keys)
             assert cell[metric] == count, (cell["size"], metric)
             low, high = wilson(count, len(cell_keys))
             assert cell["intervals"][metric] == pytest.approx([low, high], abs=1e-6)
             rate = f"{100 * count / len(cell_keys):.1f} [{100 * low:.0f}, {100 * high:.0f}]"
             assert rate in printed
-        individual = sum(verdicts[key][4] for key in cell_keys) / len(cell_keys)
+        individual = sum(verdicts[key].arrived for key in cell_keys) / len(cell_keys)
         assert cell["isr"] == pytest.approx(individual, abs=1e-6)
         assert f"{100 * individual:.1f}" in printed
-        kinds = Counter(verdicts[key][3] for key in cell_keys if verdicts[key][3])
+        failures = (verdicts[key].failure for key in cell_keys)
+        kinds = Counter(failure for failure in failures if failure)
         assert {kind: n for kind, n in cell["failures"].items() if n} == kinds
     for row in results["configurations"]:
         cell_keys = [key for key in rows if key[0] == row["config"]]
-        assert row["valid"] == sum(verdicts[key][0] for key in cell_keys)
-    assert results["total"]["valid"] == sum(one[0] for one in verdicts.values())
+        assert row["valid"] == sum(verdicts[key].valid for key in cell_keys)
+    assert results["total"]["valid"] == sum(verdict.valid for verdict in verdicts.values())
 
 
 def test_policy_samples_differ_after_the_first(folder: Path, tmp_path: Path):
     output = tmp_path / "out"
     options = ["validation.temperature=1", "--sizes", "3", "--model", "jaxlake-base"]
     assert evaluate(folder, output, *options) == 0
-    first = answers_of(output)
+    first = read_answers(output)
     assert evaluate(folder, output, *options, "--samples", "4") == 0
     lines = [json.loads(line) for line in (output / "answers.jsonl").read_text().splitlines()]
     assert lines[: len(first)] == list(first.values())
-    assert {one["sample"] for one in lines} == {0, 1, 2, 3}
+    assert {answer["sample"] for answer in lines} == {0, 1, 2, 3}
     texts: dict[str, set[str]] = {}
-    for one in lines:
-        texts.setdefault(one["sample_id"] + one["config"], set()).add(one["text"])
+    for answer in lines:
+        texts.setdefault(answer["sample_id"] + answer["config"], set()).add(answer["text"])
     assert sum(len(text) > 1 for text in texts.values()) >= 3
     results = json.loads((output / "results.json").read_text())
     assert (results["boards"], results["answered"]) == (2 * EACH, 8 * EACH)
@@ -181,14 +184,12 @@ def test_endpoint_gives_equal_answers(
     server.busy = 1
     options = ["--request", "top_k=20", "stop=[END]", "--sizes", "3"]
     assert ask(folder, tmp_path / "out", server, *options) == 0
-    endpoint_answers = answers_of(tmp_path / "out")
-    expected = {key: one for key, one in answers_of(local).items() if "3x3" in key[1]}
-    assert {key: one["text"] for key, one in endpoint_answers.items()} == {
-        key: one["text"] for key, one in expected.items()
-    }
-    assert {key: one["tokens"] for key, one in endpoint_answers.items()} == {
-        key: one["tokens"] for key, one in expected.items()
-    }
+    endpoint_answers = read_answers(tmp_path / "out")
+    expected = {key: answer for key, answer in read_answers(local).items() if "3x3" in key[1]}
+    assert endpoint_answers.keys() == expected.keys()
+    for key, answer in expected.items():
+        for field in ("text", "tokens"):
+            assert endpoint_answers[key][field] == answer[field]
     bodies = server.asked("/v1/completions")
     for body in bodies:
         assert (body["model"], body["max_tokens"], body["temperature"]) == ("base", 40, 0)
@@ -201,7 +202,7 @@ def test_endpoint_gives_equal_answers(
 
 def test_interrupted_evaluation_resumes_to_equal_results(
     folder: Path,
-    whole: Path,
+    uninterrupted: Path,
     server: ModelServer,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
@@ -213,7 +214,7 @@ def test_interrupted_evaluation_resumes_to_equal_results(
     assert "consecutive requests failed" in error
     assert "taken away" in error
     assert KEY not in error
-    assert len(answers_of(parts)) == 7
+    assert len(read_answers(parts)) == 7
     file = parts / "answers.jsonl"
     file.write_bytes(file.read_bytes()[:-9])  # as a kill in the middle of a line leaves it
     server.answered, server.refuse_after = 0, 2 * EACH - 2
@@ -223,7 +224,7 @@ def test_interrupted_evaluation_resumes_to_equal_results(
     server.answered, server.refuse_after = 0, None
     assert ask(folder, parts, server) == 0
     assert server.answered <= 4 * EACH - 6 - (2 * EACH - 3)
-    assert (parts / "results.json").read_bytes() == (whole / "results.json").read_bytes()
+    assert (parts / "results.json").read_bytes() == (uninterrupted / "results.json").read_bytes()
 
 
 def test_resume_rejects_other_boards_prompts_or_models(
@@ -244,7 +245,7 @@ def test_resume_rejects_other_boards_prompts_or_models(
 def test_options_select_boards(folder: Path, server: ModelServer, tmp_path: Path):
     output = tmp_path / "out"
     assert ask(folder, output, server, "--sizes", "3", "--limit", "4") == 0
-    first = answers_of(output)
+    first = read_answers(output)
     assert {key[1][:7] for key in first} == {"2ag_3x3"}
     assert Counter(key[0] for key in first) == {"benchmark_wr0.25": 2, "benchmark_wr0.5": 2}
     assert ask(folder, output, server, "--agents", "2", "--limit", "6") == 0

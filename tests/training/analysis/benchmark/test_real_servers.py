@@ -22,11 +22,6 @@ def command(folder: Path, output: Path, *more: str) -> list[str]:
     return ["evaluate", MINIATURE, *where, *more, "--set", *SETTINGS]
 
 
-def lines_of(output: Path) -> list[bytes]:
-    file = output / "answers.jsonl"
-    return file.read_bytes().splitlines() if file.exists() else []
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.vllm
@@ -45,11 +40,11 @@ def test_vllm_server_equals_the_model_in_process(tmp_path: Path):
     finally:
         server.close()
 
-    def texts(output: Path) -> dict[tuple[str, str], str]:
-        answers = map(json.loads, lines_of(output))
+    def read_texts(output: Path) -> dict[tuple[str, str], str]:
+        answers = map(json.loads, (output / "answers.jsonl").read_bytes().splitlines())
         return {(answer["config"], answer["sample_id"]): answer["text"] for answer in answers}
 
-    expected, served_texts = texts(local), texts(served)
+    expected, served_texts = read_texts(local), read_texts(served)
     assert set(served_texts) == set(expected)
     # Greedy decoding: the engines round differently, so that a tie may fall the other way.
     assert sum(served_texts[key] == expected[key] for key in served_texts) >= len(served_texts) - 1
