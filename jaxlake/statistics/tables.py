@@ -234,12 +234,12 @@ def statistics_rows(statistics: Statistics, by: Sequence[str] = ("size",)) -> li
 
         - the names in `by`; `needs_wait` is a bool.
         - `total`, `valid`, `optimal_sum_of_costs`, `optimal_makespan`, `compared`, and the label of
-          each failure: numbers of plans. `compared` counts valid plans of boards with an optimum.
+            each failure: numbers of plans. `compared` counts valid plans of boards with an optimum.
         - `csr`, the cooperative success rate: the share of valid plans.
         - `isr`, the individual success rate: the mean share of agents that end at their goals.
         - `mean_sum_of_costs` and `mean_makespan` of valid plans, or None.
         - `mean_excess_sum_of_costs` and `mean_excess_makespan`: the means of `compared` plans above
-          the optimum, or None.
+            the optimum, or None.
 
     Raises:
         ValueError: `by` has an unknown or repeated name, or `statistics` holds several tables.
