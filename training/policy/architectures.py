@@ -15,8 +15,8 @@ class Architecture:
     qk_norm: bool = False  # RMSNorm over each head's query and key, before they are rotated
     qkv_bias: bool = False  # biases in the projections to query, key and value
     head_dim: int | None = None  # default of config.json; None: hidden_size / query heads
-    free_head_dim: bool = True  # False: head_dim must be hidden_size / query heads
-    ungrouped: bool = False  # default of num_key_value_heads: one key/value head per query head
+    has_free_head_dim: bool = True  # False: head_dim must be hidden_size / query heads
+    is_ungrouped: bool = False  # default of num_key_value_heads: one key/value head per query head
     fields: Mapping[str, Any] = field(default_factory=dict)  # constant fields of config.json
     null_fields: tuple[str, ...] = ()  # fields that config.json must contain with the value null
 
@@ -33,13 +33,13 @@ ARCHITECTURES: Mapping[str, Architecture] = {
     "qwen2": Architecture(
         "Qwen2ForCausalLM",
         qkv_bias=True,
-        free_head_dim=False,
+        has_free_head_dim=False,
         fields={"attention_dropout": 0.0, "use_sliding_window": False},
     ),
     # Llama 2 and 3, arXiv 2407.21783; SmolLM2, arXiv 2502.02737
     "llama": Architecture(
         "LlamaForCausalLM",
-        ungrouped=True,
+        is_ungrouped=True,
         fields={"attention_bias": False, "attention_dropout": 0.0, "mlp_bias": False},
     ),
     # Mistral 7B from version 0.2 on; version 0.1 has a sliding window
@@ -134,7 +134,7 @@ class DecoderConfig:
                 f"{self.num_key_value_heads}, got {self.num_attention_heads}"
             )
         quotient = self.hidden_size / self.num_attention_heads
-        if not self.architecture.free_head_dim and self.head_dim != quotient:
+        if not self.architecture.has_free_head_dim and self.head_dim != quotient:
             raise ValueError(
                 "head_dim must be hidden_size / num_attention_heads = "
                 f"{quotient:g} in a {self.model_type} model, got {self.head_dim}"
@@ -164,7 +164,7 @@ class DecoderConfig:
         _require_supported(architecture, fields)
         defaults = {item.name: item.default for item in dataclasses.fields(cls)}
         values = {name: fields[name] for name in defaults if fields.get(name) is not None}
-        if architecture.ungrouped and "num_attention_heads" in values:
+        if architecture.is_ungrouped and "num_attention_heads" in values:
             values.setdefault("num_key_value_heads", values["num_attention_heads"])
         required = [name for name in defaults if defaults[name] is dataclasses.MISSING]
         if missing := [name for name in required if name not in values]:

@@ -89,14 +89,14 @@ def query_blocks(
     # Queries whose first key is before the block's end, and before or at its beginning.
     reaching = jnp.sum(starts[:, None] < (first + keys)[:, None], axis=2, dtype=jnp.int32)
     covering = jnp.sum(starts[:, None] <= first[:, None], axis=2, dtype=jnp.int32)
-    in_prefix, block_count = first < 0, length // queries
+    in_prefix, num_blocks = first < 0, length // queries
     is_visible = in_prefix & (first + prefix < _visible_end(visible, prefix)[:, None])
     begin = jnp.broadcast_to(jnp.where(in_prefix, 0, first // queries), (batch, len(first)))
-    end = jnp.where(in_prefix, is_visible * block_count, -(-reaching // queries))
+    end = jnp.where(in_prefix, is_visible * num_blocks, -(-reaching // queries))
     end = jnp.maximum(end, begin)
     all_visible = jnp.all(visible.reshape(batch, -1, keys) != 0, axis=2)
     low = jnp.where(in_prefix, 0, -(-(first + keys - 1) // queries))
-    high = jnp.where(in_prefix, block_count, covering // queries) * all_visible
+    high = jnp.where(in_prefix, num_blocks, covering // queries) * all_visible
     low = jnp.clip(low, begin, end)
     return QueryBlocks(begin, low, jnp.clip(high, low, end), end)
 

@@ -53,7 +53,7 @@ class _Tensor(NamedTuple):
     name: str
     path: str  # dotted path of the parameter
     layer: int | None  # index of the layer in a stacked parameter
-    transposed: bool
+    is_transposed: bool
     shape: tuple[int, ...]
 
 
@@ -109,7 +109,7 @@ def load(
                     value = handles[tensor.name].get_tensor(tensor.name)
                 except (OSError, SafetensorError) as error:
                     raise ModelFolderError(f"{folder}: tensor {tensor.name}: {error}") from error
-                target[...] = value.T if tensor.transposed else value
+                target[...] = value.T if tensor.is_transposed else value
                 if not np.isfinite(target).all():
                     raise ModelFolderError(f"{folder}: tensor {tensor.name} must be finite")
             return leaf.replace(put_on_devices(buffer, shardings.get(name)))
@@ -200,7 +200,7 @@ def params_from_tensors(
     layers: dict[str, list[jax.Array]] = {}
     for tensor in _tensors(config, untied=False):
         value = arrays[tensor.name]
-        layers.setdefault(tensor.path, []).append(value.T if tensor.transposed else value)
+        layers.setdefault(tensor.path, []).append(value.T if tensor.is_transposed else value)
 
     def convert(path: tuple[Any, ...], leaf: nnx.Variable) -> nnx.Variable:
         name = ".".join(map(str, path))
@@ -216,9 +216,9 @@ def _tensors(config: DecoderConfig, *, untied: bool) -> Iterator[_Tensor]:
 
     def tensor(path: str, layer: int | None = None) -> _Tensor:
         shape = shapes[path] if layer is None else shapes[path][1:]
-        transposed = path.endswith("proj")  # Hugging Face stores kernels as (out, in)
+        is_transposed = path.endswith("proj")  # Hugging Face stores kernels as (out, in)
         name = _hf_name(path, layer)
-        return _Tensor(name, path, layer, transposed, shape[::-1] if transposed else shape)
+        return _Tensor(name, path, layer, is_transposed, shape[::-1] if is_transposed else shape)
 
     yield tensor("embed_tokens")
     for layer in range(config.num_hidden_layers):
@@ -256,15 +256,15 @@ def _compute_values(model: Decoder, tensors: Iterable[_Tensor]) -> Iterator[tupl
             factors = (parameters[tensor.path + suffix] for suffix in (LORA_A, LORA_B))
             value = _take_merged_layer(value, *factors, tensor.layer, model.lora.scale)
         elif tensor.layer is not None:
-            value = _take_layer(value, tensor.layer, transposed=tensor.transposed)
+            value = _take_layer(value, tensor.layer, is_transposed=tensor.is_transposed)
         yield tensor.name, local_copy(value)
 
 
-@partial(jax.jit, static_argnames="transposed")
-def _take_layer(parameter: jax.Array, layer: jax.Array, *, transposed: bool) -> jax.Array:
+@partial(jax.jit, static_argnames="is_transposed")
+def _take_layer(parameter: jax.Array, layer: jax.Array, *, is_transposed: bool) -> jax.Array:
     # The layer index is traced, so that this compiles once per shape instead of once per layer.
     value = jax.lax.dynamic_index_in_dim(parameter, layer, keepdims=False)
-    return value.T if transposed else value
+    return value.T if is_transposed else value
 
 
 @jax.jit

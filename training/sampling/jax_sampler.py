@@ -55,7 +55,7 @@ class JaxSampler:
         completions: list[list[Completion]] = [[] for _ in prompts]
         key_data = np.random.SeedSequence(request.seed).generate_state(2)
         key = jax.random.wrap_key_data(jnp.asarray(key_data, jnp.uint32))
-        stops = np.array(sorted(request.stop_token_ids), np.int32)
+        stop_ids = np.array(sorted(request.stop_token_ids), np.int32)
         temperature = np.float32(request.temperature)
         nucleus = None
         if request.top_p < 1.0 or request.top_k:
@@ -68,17 +68,17 @@ class JaxSampler:
                 pad_id=self._policy.pad_id,
             )
             keys = _completion_keys(key, np.array(indices, np.int32), n)
-            batch = _Batch(padded.input_ids, padded.mask, keys, temperature, stops, nucleus)
+            batch = _Batch(padded.input_ids, padded.mask, keys, temperature, stop_ids, nucleus)
             if request.form is None:
                 arrays = _draw(self._graphdef, self._params, batch, request.max_tokens)
             else:
-                constraint = self._make_constraint(request.form, len(indices) * n, stops)
+                constraint = self._make_constraint(request.form, len(indices) * n, stop_ids)
                 arrays = _draw_constrained(
                     self._graphdef, self._params, batch, request.max_tokens, constraint
                 )
             answers = [
-                Completion(tuple(tokens[:count].tolist()), logprobs[:count], not ended)
-                for tokens, logprobs, count, ended in zip(*map(np.asarray, arrays), strict=True)
+                Completion(tuple(tokens[:count].tolist()), logprobs[:count], not has_ended)
+                for tokens, logprobs, count, has_ended in zip(*map(np.asarray, arrays), strict=True)
             ]
             for row, index in enumerate(indices):  # the last index may repeat to fill the batch
                 completions[index] = answers[row * n : (row + 1) * n]
@@ -131,9 +131,9 @@ class JaxSampler:
             size = min(1 << (len(indices) - 1).bit_length(), max_size)
             yield indices + indices[-1:] * (size - len(indices))
 
-    def _make_constraint(self, form: AnswerForm, rows: int, stops: np.ndarray) -> "_Constraint":
+    def _make_constraint(self, form: AnswerForm, rows: int, stop_ids: np.ndarray) -> "_Constraint":
         """Return a constraint to the form for `rows` sequences, by the library that vLLM uses."""
-        xgrammar, compiler = _import_xgrammar(), self._get_compiler(tuple(stops.tolist()))
+        xgrammar, compiler = _import_xgrammar(), self._get_compiler(tuple(stop_ids.tolist()))
         if isinstance(form, str):
             grammar = compiler.compile_regex(form)
         else:
@@ -142,15 +142,15 @@ class JaxSampler:
             [xgrammar.GrammarMatcher(grammar) for _ in range(rows)], self._vocabulary
         )
 
-    def _get_compiler(self, stops: tuple[int, ...]) -> Any:
+    def _get_compiler(self, stop_ids: tuple[int, ...]) -> Any:
         """Return the cached grammar compiler for these stop tokens; it is slow to create."""
-        if stops not in self._compilers:
+        if stop_ids not in self._compilers:
             xgrammar = _import_xgrammar()
             tokens = xgrammar.TokenizerInfo.from_huggingface(
-                self._policy.tokenizer, vocab_size=self._vocabulary, stop_token_ids=list(stops)
+                self._policy.tokenizer, vocab_size=self._vocabulary, stop_token_ids=list(stop_ids)
             )
-            self._compilers[stops] = xgrammar.GrammarCompiler(tokens)
-        return self._compilers[stops]
+            self._compilers[stop_ids] = xgrammar.GrammarCompiler(tokens)
+        return self._compilers[stop_ids]
 
 
 def _import_xgrammar() -> Any:
@@ -194,7 +194,7 @@ class _Batch(NamedTuple):
     prompt_mask: Any  # bool (B, P)
     keys: Any  # typed JAX keys (R,)
     temperature: Any  # float32 (), 0: greedy
-    stops: Any  # int32 (S,), tokens that end an answer
+    stop_ids: Any  # int32 (S,), tokens that end an answer
     nucleus: Any = None  # (top_p float32 (), top_k int32 ()); None: all tokens
 
 
@@ -202,7 +202,7 @@ class _DecodingState(NamedTuple):
     """Partially drawn completions of at most T tokens."""
 
     step: Any  # int32 (), tokens drawn per row, including those after its end
-    ended: Any  # bool (R,)
+    has_ended: Any  # bool (R,)
     lengths: Any  # int32 (R,), including the token that ended it
     tokens: Any  # int32 (R, T)
     logprobs: Any  # float32 (R, T)
@@ -227,14 +227,14 @@ def _draw(graphdef: nnx.GraphDef, params: Any, batch: _Batch, max_tokens: int) -
     """Draw all completions of a batch."""
 
     def is_active(state: _DecodingState) -> jax.Array:
-        return (state.step < max_tokens) & ~state.ended.all()
+        return (state.step < max_tokens) & ~state.has_ended.all()
 
     def advance(state: _DecodingState) -> _DecodingState:
         return _advance(graphdef, params, batch, state, None)
 
     state = _start(graphdef, params, batch, max_tokens, None)
     state = jax.lax.while_loop(is_active, advance, state)
-    return state.tokens, state.logprobs, state.lengths, state.ended
+    return state.tokens, state.logprobs, state.lengths, state.has_ended
 
 
 def _draw_constrained(
@@ -246,9 +246,9 @@ def _draw_constrained(
         if step:
             state = _advance_jitted(graphdef, params, batch, state, constraint.allowed())
         constraint.accept(np.asarray(state.tokens[:, step]))
-        if bool(state.ended.all()):
+        if bool(state.has_ended.all()):
             break
-    return state.tokens, state.logprobs, state.lengths, state.ended
+    return state.tokens, state.logprobs, state.lengths, state.has_ended
 
 
 def _start(
@@ -264,7 +264,7 @@ def _start(
     hidden, prompts = model.prefill(batch.prompt_ids, batch.prompt_mask)
     initial = _DecodingState(
         step=jnp.int32(0),
-        ended=jnp.zeros(rows, bool),
+        has_ended=jnp.zeros(rows, bool),
         lengths=jnp.zeros(rows, jnp.int32),
         tokens=jnp.zeros((rows, max_tokens), jnp.int32),
         logprobs=jnp.zeros((rows, max_tokens), jnp.float32),
@@ -294,19 +294,19 @@ def _append_token(
     """Draw a token for each row from its logits, float32 (R, V), and record it."""
     if allowed is not None:
         logits = jnp.where(allowed, logits, -jnp.inf)
-    greedy = batch.temperature == 0
-    logits = logits / jnp.where(greedy, 1, batch.temperature)
+    is_greedy = batch.temperature == 0
+    logits = logits / jnp.where(is_greedy, 1, batch.temperature)
     if batch.nucleus is not None:
         logits = _mask_unlikely_tokens(logits, *batch.nucleus)
     keys = jax.vmap(jax.random.fold_in, in_axes=(0, None))(batch.keys, state.step)
     sample = jax.vmap(jax.random.categorical)(keys, logits)
-    token = jnp.where(greedy, jnp.argmax(logits, axis=-1), sample).astype(jnp.int32)
+    token = jnp.where(is_greedy, jnp.argmax(logits, axis=-1), sample).astype(jnp.int32)
     logprob = jnp.take_along_axis(jax.nn.log_softmax(logits), token[:, None], axis=1)
     index = (0, state.step)
     return state._replace(
         step=state.step + 1,
-        ended=state.ended | (token[:, None] == batch.stops).any(axis=1),
-        lengths=state.lengths + ~state.ended,
+        has_ended=state.has_ended | (token[:, None] == batch.stop_ids).any(axis=1),
+        lengths=state.lengths + ~state.has_ended,
         tokens=jax.lax.dynamic_update_slice(state.tokens, token[:, None], index),
         logprobs=jax.lax.dynamic_update_slice(state.logprobs, logprob, index),
     )

@@ -35,7 +35,7 @@ class _DrawnRollout:
     request: SamplingRequest
     answers: list[list[Completion]]
     version: str
-    syncs: int  # number of weight syncs before the draw
+    num_syncs: int  # number of weight syncs before the draw
 
 
 class PrefetchingSampler:
@@ -50,7 +50,7 @@ class PrefetchingSampler:
         self._engine = engine
         self._expected: SamplingRequest | None = None
         self._prefetched: Future[_DrawnRollout] | None = None
-        self._syncs = 0
+        self._num_syncs = 0
         self._last: _DrawnRollout | None = None
         self._restored_from: Path | None = None  # source file of the prefetched answers, if read
         self.lag = 0
@@ -71,7 +71,7 @@ class PrefetchingSampler:
                     "checkpoint"
                 )
             rollout = self._draw(request)
-        self._prefetched, self._last, self.lag = None, rollout, self._syncs - rollout.syncs
+        self._prefetched, self._last, self.lag = None, rollout, self._num_syncs - rollout.num_syncs
         self._restored_from = None
         if self._expected is not None:
             self._prefetched = run_in_thread(partial(self._draw, self._expected), "Prefetch")
@@ -81,7 +81,7 @@ class PrefetchingSampler:
     def _draw(self, request: SamplingRequest) -> _DrawnRollout:
         version = self._engine.weight_version
         answers = self._engine.sample(request)
-        return _DrawnRollout(request, answers, version, self._syncs)
+        return _DrawnRollout(request, answers, version, self._num_syncs)
 
     def _wait_for_rollout(self) -> _DrawnRollout | None:
         return None if self._prefetched is None else self._prefetched.result()
@@ -100,7 +100,7 @@ class PrefetchingSampler:
         """Wait for the prefetched answers, then replace the weights; see `Sampler.sync`."""
         self._wait_for_rollout()
         self._engine.sync(tensors)
-        self._syncs += 1
+        self._num_syncs += 1
 
     def drop_cache(self) -> None:
         """See `Sampler.drop_cache`."""
@@ -141,7 +141,7 @@ class PrefetchingSampler:
         if (rollout := self._wait_for_rollout()) is not None:
             file = _rollout_file(folder, step)
             folder.mkdir(parents=True, exist_ok=True)
-            lag = self._syncs - rollout.syncs
+            lag = self._num_syncs - rollout.num_syncs
             write_text_atomic(file, json.dumps(_to_json(rollout, lag)) + "\n")
         for path in sorted(folder.glob("*.json"))[:-_MAX_FILES]:
             path.unlink(missing_ok=True)
@@ -156,7 +156,7 @@ class PrefetchingSampler:
         """
         file = _rollout_file(folder, step)
         try:
-            rollout = _from_json(json.loads(file.read_text(encoding="utf-8")), self._syncs)
+            rollout = _from_json(json.loads(file.read_text(encoding="utf-8")), self._num_syncs)
         except (OSError, ValueError, TypeError, LookupError) as error:
             raise UserError(
                 f"{file}: the prefetched rollout of the update after the checkpoint can't be read "
@@ -181,7 +181,7 @@ def _to_json(rollout: _DrawnRollout, lag: int) -> dict[str, Any]:
     return {"question": request, "version": version, "lag": lag, "answers": groups}
 
 
-def _from_json(tree: Any, syncs: int) -> _DrawnRollout:
+def _from_json(tree: Any, num_syncs: int) -> _DrawnRollout:
     answers = [
         [
             Completion(tuple(token_ids), np.array(logprobs, np.float32), truncated)
@@ -190,4 +190,4 @@ def _from_json(tree: Any, syncs: int) -> _DrawnRollout:
         for group in tree["answers"]
     ]
     request = SamplingRequest(**tree["question"])
-    return _DrawnRollout(request, answers, str(tree["version"]), syncs - tree["lag"])
+    return _DrawnRollout(request, answers, str(tree["version"]), num_syncs - tree["lag"])
