@@ -203,7 +203,7 @@ def _grpo_step(
 
     from training.learner.gradient_program import jit_gradients
     from training.learner.grpo import loss_weight, summed_loss
-    from training.learner.grpo_step import compiled_step, grpo_optimizer
+    from training.learner.grpo_step import make_grpo_optimizer, make_grpo_step
     from training.learner.optimizer import initial_state
     from training.phases.grpo_update import make_grpo_batch
 
@@ -226,8 +226,8 @@ def _grpo_step(
     stale_batch = replace(batch, old_logprobs=batch.sampler_logprobs + noise)
     (value, _), gradient = differentiate(params, stale_batch)
     result |= {"clipped loss": value, "clipped gradient": _tensors(policy, gradient)}
-    state = initial_state(jax.tree.map(np.array, params), grpo_optimizer(config.grpo, 8))
-    take_step = compiled_step(policy.graphdef, config.grpo, None, 1.0, 8)
+    state = initial_state(jax.tree.map(np.array, params), make_grpo_optimizer(config.grpo, 8))
+    take_step = make_grpo_step(policy.graphdef, config.grpo, None, 1.0, 8)
     state, metrics = take_step(state, jax.tree.map(lambda leaf: leaf[None], batch), None, None)
     step_metrics = [metrics["loss"], metrics["grad_norm"]]
     return {**result, "step": step_metrics, "weights": _tensors(policy, state.params)}

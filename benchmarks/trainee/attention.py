@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from benchmarks.accelerators.measuring import time_calls
-from training.policy.attention import shared_prompt_attention
+from training.policy.attention import make_shared_prompt_attention
 from training.policy.kernels import BLOCKWISE, TRITON, AttentionImplementation
 
 CALLS = 9
@@ -41,7 +41,7 @@ def measure_attention(
     cotangents = jnp.asarray(rng.standard_normal((1, count, heads, head_dim)), jnp.float32)
 
     def program(kind: str) -> Callable[..., Any]:
-        attend = shared_prompt_attention(
+        attend = make_shared_prompt_attention(
             jnp.ones((1, 1, prompt), bool),
             jnp.zeros((1, rows), jnp.int32),
             segments[None],

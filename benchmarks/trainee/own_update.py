@@ -9,7 +9,7 @@ import jax
 
 from benchmarks.lake.protocol import ROOT, repeat, serve
 from benchmarks.trainee.batches import LENGTHS, read_update
-from training.learner.grpo_step import compiled_step, grpo_optimizer
+from training.learner.grpo_step import make_grpo_optimizer, make_grpo_step
 from training.learner.optimizer import initial_state
 from training.phases import grpo_update
 from training.policy.policy import load_run_policy
@@ -25,10 +25,10 @@ class OwnUpdate:
         config = load(ROOT / "configs/scratch.yaml")
         policy, params = load_run_policy(Path(folder) / "model", config)
         self._run = ActiveRun(config, None, None, policy, None)  # type: ignore[arg-type]
-        self._step = compiled_step(
+        self._step = make_grpo_step(
             policy.graphdef, config.grpo, None, config.sampling.temperature, config.grpo_steps
         )
-        first = initial_state(params, grpo_optimizer(config.grpo, config.grpo_steps))
+        first = initial_state(params, make_grpo_optimizer(config.grpo, config.grpo_steps))
         self._rollouts = {length: read_update(Path(folder), length).rollout() for length in LENGTHS}
         self._states = {length: jax.tree.map(jax.numpy.copy, first) for length in LENGTHS}
         return {length: self._update(length) for length in LENGTHS}

@@ -16,7 +16,7 @@ from flax import nnx
 from benchmarks.accelerators.measuring import profile_kernels, time_calls
 from training.learner.flops import update_flops
 from training.learner.grpo import GrpoBatch
-from training.learner.grpo_step import compiled_step, grpo_optimizer
+from training.learner.grpo_step import make_grpo_optimizer, make_grpo_step
 from training.learner.optimizer import initial_state
 from training.learner.packing import PackedGroups
 from training.policy.architectures import DecoderConfig
@@ -64,8 +64,8 @@ def measure_update(shape: DecoderConfig, work: Work, updates: int = UPDATES) -> 
     model.attention = attention
     graphdef, params = nnx.split(model)
     settings = Grpo()
-    step = compiled_step(graphdef, settings, None, 1.0, 100)
-    states = [initial_state(params, grpo_optimizer(settings, 100))]
+    step = make_grpo_step(graphdef, settings, None, 1.0, 100)
+    states = [initial_state(params, make_grpo_optimizer(settings, 100))]
     batch = jax.device_put(_draw_batch(shape.vocab_size, work))
     del model, params
     start = time.perf_counter()

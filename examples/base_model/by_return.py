@@ -35,7 +35,7 @@ from examples.base_model.recipe import Recipe
 from training.errors import UserError
 from training.learner.batching import pad_sequences, split_rows
 from training.learner.grpo import has_reward_variance
-from training.learner.grpo_step import compiled_step, grpo_optimizer
+from training.learner.grpo_step import make_grpo_optimizer, make_grpo_step
 from training.learner.optimizer import initial_state
 from training.phases.grpo_update import make_grpo_batch, require_finite_metrics
 from training.policy import huggingface
@@ -171,7 +171,7 @@ def train(config: RunConfig, path: Path) -> Path:
         closing(Checkpoints(directory.checkpoints)) as checkpoints,
     ):
         run = ActiveRun(config, directory, checkpoints, policy, validation=None)
-        state = initial_state(params, grpo_optimizer(config.grpo, config.grpo_steps))
+        state = initial_state(params, make_grpo_optimizer(config.grpo, config.grpo_steps))
         progress = checkpoints.progress()
         state = checkpoints.restore(state) if progress else state
         with closing(start_sampler(policy, state.params, config.sampling, path)) as sampler:
@@ -215,7 +215,7 @@ def _take_update(
     examples = pad_sequences(
         *zip(*(plans[row] for row in rows), strict=True), bucket=length, pad_id=run.policy.pad_id
     )
-    take_step = compiled_step(run.policy.graphdef, grpo, rehearsal, temperature, config.grpo_steps)
+    take_step = make_grpo_step(run.policy.graphdef, grpo, rehearsal, temperature, config.grpo_steps)
     state, metrics = take_step(state, split_rows(batch, micro_batches), examples, np.int32(update))
     require_finite_metrics(jax.device_get(metrics))
     sampler.sync(run.policy.tensors(state.params))

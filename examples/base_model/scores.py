@@ -42,7 +42,7 @@ class ReadingTest:
         if any(len(tokens) != 1 for tokens in signs):
             raise ValueError("the tokenizer splits the signs of edits")
         self._signs = np.array([tokens[0] for tokens in signs])
-        self._edits = self._sequences.targets & np.isin(self._sequences.input_ids, self._signs)
+        self._edits = self._sequences.is_target & np.isin(self._sequences.input_ids, self._signs)
 
     def scores(self, params: Any) -> tuple[float, dict[str, float]]:
         """Return the share of edits that equal the rule's, and the share of flips by fact.

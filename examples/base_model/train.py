@@ -208,7 +208,7 @@ def _compiled_step(policy: Policy, settings: Optimization) -> Any:
         """Return the summed negative log-likelihood of answer tokens, in nats; split it by kind."""
         tokens = batch.sequences
         nats = answer_nll(params, tokens, graphdef=policy.graphdef)
-        counts = jnp.sum(tokens.targets, axis=1).astype(jnp.float32)
+        counts = jnp.sum(tokens.is_target, axis=1).astype(jnp.float32)
         designs = batch.is_design.astype(jnp.float32)
         return jnp.sum(nats), {
             "plan_nats": jnp.sum(nats * (1.0 - designs)),
@@ -219,7 +219,7 @@ def _compiled_step(policy: Policy, settings: Optimization) -> Any:
 
     @functools.partial(jax.jit, donate_argnums=0)
     def step(state: LearnerState, batch: Batch) -> tuple[LearnerState, Metrics]:
-        weight = batch.sequences.targets.sum().astype(np.float32)
+        weight = batch.sequences.is_target.sum().astype(np.float32)
         batches, placement = split_rows(batch, 1), get_placement(policy.graphdef, state.params)
         options: Any = {"loss": loss, "optimizer": optimizer, "placement": placement}
         return gradient_step(state, batches, 1, weight, **options)

@@ -16,7 +16,7 @@ class Sequences:
 
     input_ids: Any  # int32 (B, L)
     mask: Any  # bool (B, L), True on tokens, False on padding
-    targets: Any  # bool (B, L), True on the tokens of the completion
+    is_target: Any  # bool (B, L), True on the tokens of the completion
 
     @property
     def positions(self) -> jax.Array:
@@ -46,13 +46,13 @@ def pad_sequences(
     shape = (len(prompts), round_up(longest, bucket))
     input_ids = np.full(shape, pad_id, np.int32)
     mask = np.zeros(shape, bool)
-    targets = np.zeros(shape, bool)
+    is_target = np.zeros(shape, bool)
     for row, (prompt, completion) in enumerate(zip(prompts, completions, strict=True)):
         end = len(prompt) + len(completion)
         input_ids[row, :end] = [*prompt, *completion]
         mask[row, :end] = True
-        targets[row, len(prompt) : end] = True
-    return Sequences(input_ids, mask, targets)
+        is_target[row, len(prompt) : end] = True
+    return Sequences(input_ids, mask, is_target)
 
 
 def round_up(length: int, bucket: int) -> int:
@@ -60,6 +60,6 @@ def round_up(length: int, bucket: int) -> int:
     return -(-length // bucket) * bucket
 
 
-def split_rows(batch: Any, parts: int) -> Any:
-    """Reshape every leaf from (B, ...) to (parts, B / parts, ...)."""
-    return jax.tree.map(lambda leaf: leaf.reshape(parts, -1, *leaf.shape[1:]), batch)
+def split_rows(batch: Any, num_parts: int) -> Any:
+    """Reshape every leaf from (B, ...) to (num_parts, B / num_parts, ...)."""
+    return jax.tree.map(lambda leaf: leaf.reshape(num_parts, -1, *leaf.shape[1:]), batch)

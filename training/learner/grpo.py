@@ -46,7 +46,7 @@ class GrpoBatch:
     @property
     def counts(self) -> Any:
         """The weight of each token, float32 (B, R, W); 0 at padding."""
-        return self.groups.targets.astype(np.float32) if self.copies is None else self.copies
+        return self.groups.is_target.astype(np.float32) if self.copies is None else self.copies
 
 
 def has_reward_variance(rewards: np.ndarray) -> np.ndarray:
@@ -179,16 +179,16 @@ def sum_loss(new: jax.Array, batch: GrpoBatch, settings: Grpo) -> tuple[jax.Arra
     the loss, float32 (), by `loss_weight` of the whole step, and the metrics by its number of
     target tokens.
     """
-    targets, completions = batch.groups.targets, batch.groups.completions
+    is_target, completions = batch.groups.is_target, batch.groups.completions
     current = jax.lax.stop_gradient(new)
     old = jnp.where(jnp.isnan(batch.old_logprobs), current, batch.old_logprobs)
-    sampler = jnp.where(targets, batch.sampler_logprobs, old)
+    sampler = jnp.where(is_target, batch.sampler_logprobs, old)
     objective, metrics = token_objective(new, old, sampler, batch.advantages, settings, completions)
     loss = -objective
     metrics |= {"sampler_gap": jnp.abs(old - sampler)}
     if settings.kl_coefficient:
         # exp must not overflow at padding, because infinity times weight 0 is NaN.
-        kl = token_kl(new, jnp.where(targets, batch.reference_logprobs, current))
+        kl = token_kl(new, jnp.where(is_target, batch.reference_logprobs, current))
         loss += settings.kl_coefficient * kl
         metrics |= {"kl": kl}
     counts = loss_weights = batch.counts

@@ -25,7 +25,7 @@ from training.learner.placement import get_placement
 from training.schema import Grpo, Rehearsal
 
 
-def grpo_optimizer(settings: Grpo, steps: int) -> optax.GradientTransformation:
+def make_grpo_optimizer(settings: Grpo, steps: int) -> optax.GradientTransformation:
     """Return the AdamW optimizer of a run with this number of optimizer steps.
 
     A decaying learning rate reaches 10% of its peak in the last step.
@@ -40,7 +40,7 @@ def grpo_optimizer(settings: Grpo, steps: int) -> optax.GradientTransformation:
 
 
 def get_schedule_step(settings: Grpo, step: int) -> np.int32 | None:
-    """Return the `schedule_step` of `compiled_step`; None for a constant learning rate.
+    """Return the `schedule_step` of `make_grpo_step`; None for a constant learning rate.
 
     A decaying learning rate depends on the step of the run, from 0. The optimizer's own count
     differs: a rollback resets it, and learning to design adds steps.
@@ -49,14 +49,14 @@ def get_schedule_step(settings: Grpo, step: int) -> np.int32 | None:
 
 
 @functools.cache
-def compiled_step(
+def make_grpo_step(
     graphdef: nnx.GraphDef,
     settings: Grpo,
     rehearsal: Rehearsal | None,
     temperature: float,
     steps: int,  # optimizer steps of the run
 ) -> Any:
-    """Return the compiled step, (state, batch, examples, schedule_step) -> (state, metrics).
+    """Return a compiled step `(state, batch, examples, schedule_step) -> (state, metrics)`.
 
     The step donates the state and keeps its placement. The leading axes of the batch are
     (micro-batches, bundles of `PackedGroups`). The loss of rehearsal `examples` is added. The
@@ -65,11 +65,11 @@ def compiled_step(
     loss = functools.partial(
         summed_loss, graphdef=graphdef, settings=settings, temperature=temperature
     )
-    optimizer = grpo_optimizer(settings, steps)
+    optimizer = make_grpo_optimizer(settings, steps)
 
     def rehearse(examples: Sequences, params: Any) -> tuple[jax.Array, Metrics]:
         assert rehearsal is not None
-        mean_nll = answer_nll(params, examples, graphdef=graphdef).sum() / examples.targets.sum()
+        mean_nll = answer_nll(params, examples, graphdef=graphdef).sum() / examples.is_target.sum()
         return rehearsal.weight * mean_nll, {"rehearsal_loss": mean_nll}
 
     @functools.partial(jit_gradients, donate_argnums=0)
@@ -81,13 +81,13 @@ def compiled_step(
     ) -> tuple[LearnerState, Metrics]:
         if schedule_step is not None:
             state = set_schedule_step(state, schedule_step)
-        micro_batch_count = batch.groups.targets.any(axis=(1, 2, 3)).sum()  # without empty ones
+        num_micro_batches = batch.groups.is_target.any(axis=(1, 2, 3)).sum()  # without empty ones
         tokens = jnp.maximum(batch.counts.sum(), 1).astype(jnp.float32)
         rehearsal_loss = None if examples is None else functools.partial(rehearse, examples)
         return gradient_step(
             state,
             batch,
-            micro_batch_count,
+            num_micro_batches,
             loss_weight(batch, settings),
             loss=loss,
             optimizer=optimizer,

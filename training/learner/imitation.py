@@ -39,7 +39,7 @@ class ExamplePool:
     ) -> None:
         self._pad_id = pad_id
         self._examples = [*plans, *designs]
-        self._plan_count = len(plans)
+        self._num_plans = len(plans)
         lengths = np.array([round_up(len(p) + len(a), LENGTH_STEP) for p, a in self._examples])
         is_plan = np.arange(len(lengths)) < len(plans)
         self._lengths = np.unique(lengths)
@@ -50,7 +50,7 @@ class ExamplePool:
 
     def draw(self, rng: np.random.Generator, count: int, design_share: float) -> Batch:
         """Return a batch of one length bucket, with `design_share` designs on average."""
-        counts = [self._plan_count, len(self._examples) - self._plan_count]
+        counts = [self._num_plans, len(self._examples) - self._num_plans]
         weight_per_example = np.array([1.0 - design_share, design_share]) / np.maximum(counts, 1)
         rows_per_bucket = np.array([[len(rows) for rows in bucket] for bucket in self._rows])
         weights = rows_per_bucket * weight_per_example
@@ -62,10 +62,10 @@ class ExamplePool:
         sequences = pad_sequences(
             prompts, answers, bucket=int(self._lengths[bucket]), pad_id=self._pad_id
         )
-        return Batch(sequences, rows >= self._plan_count)
+        return Batch(sequences, rows >= self._num_plans)
 
 
 def answer_nll(params: Any, sequences: Sequences, *, graphdef: nnx.GraphDef) -> jax.Array:
     """Return the negative log-likelihood of each answer at temperature 1, float32 (B,), nats."""
     scores = logprobs(params, sequences, graphdef=graphdef, temperature=1.0)
-    return -jnp.sum(jnp.where(sequences.targets, scores, 0.0), axis=1)
+    return -jnp.sum(jnp.where(sequences.is_target, scores, 0.0), axis=1)

@@ -33,7 +33,7 @@ class PackedGroups:
     completions: Any  # int32 (B, R, W), index of the completion in the rollout; -1 at padding
 
     @property
-    def targets(self) -> Any:
+    def is_target(self) -> Any:
         """The tokens to learn from, bool (B, R, W); False at padding."""
         return self.completions >= 0
 

@@ -15,7 +15,7 @@ from engineer.context import ContextTooLongError
 from engineer.design import build_stage_context
 from training.errors import UserError
 from training.learner.batching import split_rows
-from training.learner.grpo_step import compiled_step, get_schedule_step
+from training.learner.grpo_step import get_schedule_step, make_grpo_step
 from training.learner.optimizer import LearnerState
 from training.phases.atlas import get_or_measure_atlas
 from training.phases.grpo_update import (
@@ -58,7 +58,7 @@ def learn_to_design(
     prompts = _encode_context(run, results)
     section = run.config.rehearsal or RehearsalSection()
     rehearsal = Rehearsal(run, section.contexts) if engineer.style == "compact" else None
-    learn = compiled_step(
+    learn = make_grpo_step(
         run.policy.graphdef,
         run.config.grpo.model_copy(update={"completions": choice.designs}),
         section if rehearsal else None,
@@ -98,7 +98,7 @@ def learn_to_design(
                 minibatches=1,
             )
             metrics: Mapping[str, Any] = SKIPPED_STEP_METRICS
-            if rehearsal or batch.groups.targets.any():
+            if rehearsal or batch.groups.is_target.any():
                 examples = rehearsal and rehearsal.batch(
                     "design_learning", stage, run.config.updates_per_stage + number
                 )

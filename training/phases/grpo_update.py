@@ -15,7 +15,7 @@ from training.learner import grpo
 from training.learner.batching import Sequences, split_rows
 from training.learner.flops import update_flops
 from training.learner.grpo import GrpoBatch
-from training.learner.grpo_step import compiled_step, get_schedule_step
+from training.learner.grpo_step import get_schedule_step, make_grpo_step
 from training.learner.optimizer import LearnerState, require_finite
 from training.learner.packing import PackedGroups, count_copies, pack_groups, scatter_to_targets
 from training.policy.decoder import Decoder
@@ -85,12 +85,12 @@ def take_update(
         require_same("the batch of an update", batch)
         if settings.minibatches > 1:  # the first of several steps changes the weights
             batch = replace(batch, old_logprobs=score_batch(run, state.params, batch))
-        learn = compiled_step(
+        learn = make_grpo_step(
             graphdef, settings, run.config.rehearsal, temperature, run.config.grpo_steps
         )
         steps = []
         for i, minibatch in enumerate(_minibatches(batch, run)):
-            if minibatch.groups.targets.any() or rehearsal_examples is not None:
+            if minibatch.groups.is_target.any() or rehearsal_examples is not None:
                 schedule_step = get_schedule_step(settings, step + i)
                 state, step_metrics = learn(state, minibatch, rehearsal_examples, schedule_step)
                 steps.append(jax.tree.map(six_digits, jax.device_get(step_metrics)))
@@ -273,7 +273,7 @@ def _compiled_scoring(graphdef: nnx.GraphDef, temperature: float) -> Any:
     def score(params: Any, micro_batches: Any) -> jax.Array:
         def score_one(groups: PackedGroups) -> jax.Array:
             zeros = jnp.zeros(groups.target_ids.shape, jnp.float32)
-            has_targets = groups.targets.any()
+            has_targets = groups.is_target.any()
             return jax.lax.cond(has_targets, lambda: logprobs(params, groups), lambda: zeros)
 
         return jax.lax.map(score_one, micro_batches)

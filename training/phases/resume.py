@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from training.learner.grpo_step import grpo_optimizer
+from training.learner.grpo_step import make_grpo_optimizer
 from training.learner.optimizer import LearnerState, initial_state
 from training.phases import warm_start
 from training.run.active_run import ActiveRun
@@ -24,13 +24,13 @@ def restore_learner(run: ActiveRun, params: Any) -> tuple[LearnerState, int, int
     if progress is not None and progress.phase in ("train", "learn_to_design"):
         run.directory.rewind(progress.step)
         state = run.checkpoints.restore(
-            initial_state(params, grpo_optimizer(run.config.grpo, run.config.grpo_steps))
+            initial_state(params, make_grpo_optimizer(run.config.grpo, run.config.grpo_steps))
         )
         return state, progress.stage, progress.update, progress.phase == "learn_to_design"
     if run.config.warm_start is not None:
         params = warm_start.warm_start(run, params)
     run.directory.rewind(run.step(1, 0))
-    state = initial_state(params, grpo_optimizer(run.config.grpo, run.config.grpo_steps))
+    state = initial_state(params, make_grpo_optimizer(run.config.grpo, run.config.grpo_steps))
     return state, 1, 0, False
 
 

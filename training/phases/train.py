@@ -9,7 +9,7 @@ import jax
 from engineer import Configuration
 from training.environments.protocol import Instances, StageInstances
 from training.errors import UserError
-from training.learner.grpo_step import grpo_optimizer
+from training.learner.grpo_step import make_grpo_optimizer
 from training.learner.optimizer import LearnerState, initial_state
 from training.phases.adapters import load_stage_adapters
 from training.phases.grpo_update import take_update
@@ -184,7 +184,7 @@ def get_starting_state(
     else:
         adapters = load_stage_adapters(run.directory, state.params, origin)
         params = replace_trainable(state.params, adapters)
-    return initial_state(params, grpo_optimizer(run.config.grpo, run.config.grpo_steps))
+    return initial_state(params, make_grpo_optimizer(run.config.grpo, run.config.grpo_steps))
 
 
 def _read_logged_updates(run: ActiveRun, stage: int, done: int) -> list[UpdateMetrics]:

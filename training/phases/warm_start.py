@@ -133,7 +133,7 @@ def _compiled_step(policy: Policy, optimizer: optax.GradientTransformation) -> A
 
     @functools.partial(jit_gradients, donate_argnums=0)
     def step(state: LearnerState, batch: Sequences) -> tuple[LearnerState, Metrics]:
-        weight = batch.targets.sum().astype(np.float32)
+        weight = batch.is_target.sum().astype(np.float32)
         return gradient_step(
             state,
             split_rows(batch, 1),

@@ -33,8 +33,8 @@ Attention: TypeAlias = Callable[
 KeyValueCache: TypeAlias = tuple[jax.Array, jax.Array]
 
 
-def stateless_attention(attend: AttentionFunction) -> Attention:
-    """Adapt an attention without memory to the interface with memory."""
+def adapt_attention(attend: AttentionFunction) -> Attention:
+    """Adapt an attention function to the interface with memory."""
 
     def attention(
         query: jax.Array, key: jax.Array, value: jax.Array, layer: jax.Array, memory: Any
@@ -44,9 +44,9 @@ def stateless_attention(attend: AttentionFunction) -> Attention:
     return attention
 
 
-def prefill_attention(mask: jax.Array) -> Attention:
-    """Attend as `causal_attention` does, and write keys and values to the start of the memory."""
-    attend = causal_attention(mask)
+def make_prefill_attention(mask: jax.Array) -> Attention:
+    """Attend causally, and write keys and values to the start of the memory."""
+    attend = make_causal_attention(mask)
 
     def attention(
         query: jax.Array, key: jax.Array, value: jax.Array, layer: jax.Array, memory: KeyValueCache
@@ -56,7 +56,7 @@ def prefill_attention(mask: jax.Array) -> Attention:
     return attention
 
 
-def decode_attention(prompts: KeyValueCache, mask: jax.Array, step: jax.Array) -> Attention:
+def make_decode_attention(prompts: KeyValueCache, mask: jax.Array, step: jax.Array) -> Attention:
     """Let a token of each of B * n sequences attend to its prompt and to the tokens up to itself.
 
     Args:
@@ -116,7 +116,7 @@ def _update_cache(
     return keys, values
 
 
-def causal_attention(
+def make_causal_attention(
     mask: jax.Array, implementation: AttentionImplementation = _DEFAULT_IMPLEMENTATION
 ) -> AttentionFunction:
     """Let each token attend to itself and earlier tokens where `mask`, bool (B, L), is True."""
@@ -134,7 +134,7 @@ def causal_attention(
     return partial(jax.nn.dot_product_attention, mask=allowed)
 
 
-def shared_prompt_attention(
+def make_shared_prompt_attention(
     prompt_mask: jax.Array,
     row_prompts: jax.Array,
     segments: jax.Array,
@@ -156,7 +156,7 @@ def shared_prompt_attention(
     """
     bundles, prompts, length = prompt_mask.shape
     _, rows, width = segments.shape
-    attend_prompts = causal_attention(
+    attend_prompts = make_causal_attention(
         prompt_mask.reshape(bundles * prompts, length), implementation
     )
     attend_rows = _row_attention(

@@ -18,11 +18,11 @@ from training.policy.architectures import DecoderConfig
 from training.policy.attention import (
     Attention,
     KeyValueCache,
-    causal_attention,
-    decode_attention,
-    prefill_attention,
-    shared_prompt_attention,
-    stateless_attention,
+    adapt_attention,
+    make_causal_attention,
+    make_decode_attention,
+    make_prefill_attention,
+    make_shared_prompt_attention,
 )
 from training.policy.head import compute_logits
 from training.policy.kernels import (
@@ -112,7 +112,7 @@ class Decoder(nnx.Module):
         Returns:
             Hidden states, `dtype` (B, L, D), undefined at padding.
         """
-        attend = stateless_attention(causal_attention(mask, self._attention_implementation))
+        attend = adapt_attention(make_causal_attention(mask, self._attention_implementation))
         return self._decode(input_ids, positions, attend)[0]
 
     def continue_prompts(
@@ -146,8 +146,8 @@ class Decoder(nnx.Module):
         hidden, _ = self._decode(
             join_bundle(prompt_ids, input_ids),
             join_bundle(prompt_positions, positions),
-            stateless_attention(
-                shared_prompt_attention(
+            adapt_attention(
+                make_shared_prompt_attention(
                     prompt_mask, row_prompts, segments, self._attention_implementation
                 )
             ),
@@ -182,7 +182,7 @@ class Decoder(nnx.Module):
         batch, length = prompt_ids.shape
         positions = jax.lax.broadcasted_iota(jnp.int32, prompt_ids.shape, 1)
         hidden, memory = self._decode(
-            prompt_ids, positions, prefill_attention(prompt_mask), self.memory(batch, length)
+            prompt_ids, positions, make_prefill_attention(prompt_mask), self.memory(batch, length)
         )
         last = prompt_mask.sum(axis=1) - 1
         return jnp.take_along_axis(hidden, last[:, None, None], axis=1)[:, 0], memory
@@ -209,7 +209,7 @@ class Decoder(nnx.Module):
             Hidden states after the final norm, `dtype` (B * n, D), and the memory with this token.
         """
         lengths = jnp.repeat(prompt_mask.sum(axis=1), len(token_ids) // len(prompt_mask))
-        attend = decode_attention(prompts, prompt_mask, step)
+        attend = make_decode_attention(prompts, prompt_mask, step)
         hidden, memory = self._decode(
             token_ids[:, None], (lengths + step)[:, None].astype(jnp.int32), attend, memory
         )

@@ -58,7 +58,7 @@ def test_batch_has_one_length_and_a_loss_mask():
         for row, mask, targets, is_design in zip(
             ids,
             np.asarray(batch.sequences.mask),
-            np.asarray(batch.sequences.targets),
+            np.asarray(batch.sequences.is_target),
             batch.is_design,
             strict=True,
         ):

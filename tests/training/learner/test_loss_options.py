@@ -23,7 +23,7 @@ from tests.training.learner.test_packing import (
 )
 from training.learner import grpo
 from training.learner.batching import split_rows
-from training.learner.grpo_step import compiled_step, grpo_optimizer
+from training.learner.grpo_step import make_grpo_optimizer, make_grpo_step
 from training.learner.optimizer import initial_state
 from training.learner.packing import scatter_to_targets
 from training.policy.architectures import DecoderConfig
@@ -137,7 +137,7 @@ def test_loss_and_gradients_match_float64(ratio: str, kl: float, aggregation: st
         batch = one.batch(bundles=8 if masked else 2)
         placed = scatter_to_targets(new, batch.groups)
         # What stands at padding is not known, and changes nothing.
-        placed[~batch.groups.targets] = -100
+        placed[~batch.groups.is_target] = -100
         (found, metrics), slopes = jax.device_get(loss_and_slopes(placed, batch))
         expected, by_completion = one.slow(dict(enumerate(new)), settings)
         assert float(found) == pytest.approx(expected, rel=1e-5, abs=1e-6)
@@ -146,9 +146,9 @@ def test_loss_and_gradients_match_float64(ratio: str, kl: float, aggregation: st
             slope = sum(itertools.compress(by_completion, one.alike(i)))
             at = batch.groups.completions == i
             np.testing.assert_allclose(slopes[at], slope, rtol=1e-4, atol=1e-6 * largest)
-        assert not slopes[~batch.groups.targets].any()
+        assert not slopes[~batch.groups.is_target].any()
         tokens = batch.counts.sum()
-        assert tokens > batch.groups.targets.sum()
+        assert tokens > batch.groups.is_target.sum()
         assert 0 < metrics["clip_share"] < tokens  # else the clip was not seen
         old, sampled = (
             np.concatenate([values[i] for i in one.used]) for values in (one.old, one.data.logprobs)
@@ -168,9 +168,9 @@ def gradients(
     """Metrics and gradient of one optimizer step, as the trainer takes it."""
     batch = one.batch(first_step=first_step, **options)
     parts = options.get("bundles", 4) // options.get("micro_batch_bundles", 1)
-    state = initial_state(params, grpo_optimizer(settings, 10))
+    state = initial_state(params, make_grpo_optimizer(settings, 10))
     state = jax.tree.map(jnp.copy, state)  # its buffers are donated
-    step = compiled_step(graphdef, settings, None, 0.8, 10)
+    step = make_grpo_step(graphdef, settings, None, 0.8, 10)
     state, metrics = step(state, split_rows(batch, parts))
     (moments,) = (
         one.mu
@@ -192,7 +192,7 @@ def expected_gradients(
     sequences = one.data.plain()
     score = functools.partial(grpo.logprobs, graphdef=graphdef, temperature=0.8)
     scores, pull = jax.vjp(jax.jit(score), params, sequences)
-    rows = {int(i): (row, sequences.targets[row]) for row, i in enumerate(one.used)}
+    rows = {int(i): (row, sequences.is_target[row]) for row, i in enumerate(one.used)}
     new = {i: np.asarray(scores)[row][at] for i, (row, at) in rows.items()}
     loss, slopes = one.slow(new, settings, first_step=first_step)
     cotangent = np.zeros(scores.shape, np.float32)
@@ -215,7 +215,7 @@ def assert_step_is_exact(
     scores = jax.jit(score)(params, sequences)
     rng = np.random.default_rng(0)
     for row, i in enumerate(one.used):
-        own = np.asarray(scores)[row][sequences.targets[row]]
+        own = np.asarray(scores)[row][sequences.is_target[row]]
         for values, spread in ((one.old, 0.15), (one.data.logprobs, 0.3), (one.reference, 0.5)):
             values[i] = (own + rng.normal(0, spread, len(own))).astype(np.float32)
     one.repeat()
@@ -223,7 +223,7 @@ def assert_step_is_exact(
     metrics, found = gradients(*model, one, settings, first_step=first_step, **options)
     assert metrics["loss"] == pytest.approx(loss, rel=1e-4, abs=1e-6)
     # Whatever the loss is divided by, these are means over tokens of what the engine is apart.
-    own = [np.asarray(scores)[row][sequences.targets[row]] for row in range(len(one.used))]
+    own = [np.asarray(scores)[row][sequences.is_target[row]] for row in range(len(one.used))]
     old = np.concatenate(own if first_step else [one.old[i] for i in one.used])
     apart = np.float64(old) - np.concatenate([one.data.logprobs[i] for i in one.used])
     assert metrics["sampler_gap"] == pytest.approx(np.abs(apart).mean(), rel=1e-4)

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from training.learner.grpo_step import grpo_optimizer
+from training.learner.grpo_step import make_grpo_optimizer
 from training.learner.optimizer import adamw
 from training.policy.architectures import DecoderConfig
 from training.policy.decoder import Decoder
@@ -39,7 +39,7 @@ def slow_adamw(weights, gradients, *, b2, decay, largest):
 @pytest.mark.parametrize(
     ("optimizer", "b2", "decay"),
     [
-        (grpo_optimizer(Grpo(learning_rate=RATE, max_grad_norm=2.0), 10), 0.99, 0.0),
+        (make_grpo_optimizer(Grpo(learning_rate=RATE, max_grad_norm=2.0), 10), 0.99, 0.0),
         (adamw(RATE, weight_decay=0.1, max_grad_norm=2.0), 0.95, 0.1),
     ],
     ids=["GRPO", "warm start"],

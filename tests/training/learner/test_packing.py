@@ -129,14 +129,14 @@ def test_learned_tokens_have_one_position(bundles: int) -> None:
     placed = scatter_to_targets(data.logprobs, groups)
     for index in np.flatnonzero(data.learned):
         np.testing.assert_array_equal(placed[groups.completions == index], data.logprobs[index])
-    assert not placed[~groups.targets].any()
+    assert not placed[~groups.is_target].any()
 
 
 def test_minibatches_have_equally_many_groups() -> None:
     data = rolled(3)
     groups = data.packed(bundles=8, minibatches=2, micro_batch_bundles=2)
-    used = groups.prompt_mask.any(axis=2) | groups.targets.any(axis=(1, 2))[:, None]
-    filled = groups.targets.any(axis=(1, 2)).reshape(2, 2, 2)  # minibatch, micro-batch, bundle
+    used = groups.prompt_mask.any(axis=2) | groups.is_target.any(axis=(1, 2))[:, None]
+    filled = groups.is_target.any(axis=(1, 2)).reshape(2, 2, 2)  # minibatch, micro-batch, bundle
     assert used.sum() == filled.sum() == np.count_nonzero(data.learned.any(axis=1)) == 6
     np.testing.assert_array_equal(filled.sum(axis=(1, 2)), 3)
     np.testing.assert_array_equal(filled[:, 0], True)
@@ -175,5 +175,5 @@ def test_packing_without_learnable_tokens_has_no_targets() -> None:
     data = rolled(0)
     data.learned[:] = False
     groups = data.packed()
-    assert not groups.targets.any()
+    assert not groups.is_target.any()
     assert not scatter_to_targets(data.logprobs, groups).any()

@@ -13,7 +13,7 @@ PROGRAM = """
     import numpy as np
     from flax import nnx
     from training.learner.batching import split_rows
-    from training.learner.grpo_step import compiled_step, grpo_optimizer
+    from training.learner.grpo_step import make_grpo_step, make_grpo_optimizer
     from training.learner.optimizer import initial_state
     from training.learner.placement import get_placement
     from training.policy import huggingface
@@ -42,11 +42,11 @@ PROGRAM = """
     graphdef, params = adapted(nnx.merge(graphdef, params))
     mesh = make_mesh(fsdp=fsdp, tensor=4 // fsdp)
     batch = split_rows(rolled(5).shared(bundles=8, micro_batch_bundles=fsdp), 8 // fsdp)
-    assert batch.groups.targets.any(axis=(1, 2, 3)).sum() > 1  # several micro-batches are summed
+    assert batch.groups.is_target.any(axis=(1, 2, 3)).sum() > 1  # several micro-batches are summed
 
     def two_steps(graphdef, params):
-        step = compiled_step(graphdef, settings, None, 0.8, 10)
-        state = initial_state(params, grpo_optimizer(settings, 10))
+        step = make_grpo_step(graphdef, settings, None, 0.8, 10)
+        state = initial_state(params, make_grpo_optimizer(settings, 10))
         layout = jax.tree.map(lambda leaf: leaf.sharding, state)
         kept, _ = step.lower(state, batch).compile().output_shardings
         assert jax.tree.leaves(kept) == jax.tree.leaves(layout)

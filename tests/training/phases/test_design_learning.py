@@ -16,7 +16,7 @@ from tests.paths import TINY
 from tests.training.fake_run import KilledError, dying_at, stop, without_vllm
 from training import loop
 from training.environments.catalogue import get_domain
-from training.learner.grpo_step import grpo_optimizer
+from training.learner.grpo_step import make_grpo_optimizer
 from training.learner.optimizer import initial_state
 from training.phases import design_learning as phase
 from training.phases.design_learning import compute_learning_cost, learn_to_design, score_design
@@ -159,7 +159,7 @@ def test_learning_raises_the_probability_of_good_designs(started):
     prompt = policy.encode_prompt(CONTEXT)
     sequences = [[*prompt, *policy.encode_answer(text)] for text in texts[:2]]
     before = compute_preference(policy, params, sequences)
-    state = initial_state(params, grpo_optimizer(config.grpo, config.grpo_steps))
+    state = initial_state(params, make_grpo_optimizer(config.grpo, config.grpo_steps))
     state = learn_to_design(run, sampler, state, AFTER_STAGE_1)
     assert compute_preference(policy, state.params, sequences) > before + 0.5
     assert int(state.steps) == 3
@@ -195,7 +195,7 @@ def test_learn_to_design_rewards_whole_texts(started):
     prompt = policy.encode_prompt(CONTEXT)
     sequences = [[*prompt, *policy.encode_answer(text)] for text in texts[:2]]
     before = compute_preference(policy, params, sequences)
-    state = initial_state(params, grpo_optimizer(config.grpo, config.grpo_steps))
+    state = initial_state(params, make_grpo_optimizer(config.grpo, config.grpo_steps))
     state = learn_to_design(run, sampler, state, AFTER_STAGE_1)
     assert compute_preference(policy, state.params, sequences) > before + 0.5
     assert {(call.max_tokens, call.form) for call in sampler.calls} == {(60 + 120, None)}
@@ -216,7 +216,7 @@ def test_learn_to_design_keeps_weights_if_no_text_is_usable(started):
     before = [np.array(tensor) for _, tensor in run.policy.tensors(params)]
     # Thinking that the chat template opened and the token limit cut off holds no answer.
     sampler: Any = ScriptedDesigner(run.policy, [design_text(run.config, 0.1)])
-    state = initial_state(params, grpo_optimizer(run.config.grpo, run.config.grpo_steps))
+    state = initial_state(params, make_grpo_optimizer(run.config.grpo, run.config.grpo_steps))
     state = learn_to_design(run, sampler, state, AFTER_STAGE_1)
     assert int(state.steps) == 0
     for tensor, (_, after) in zip(before, run.policy.tensors(state.params), strict=True):

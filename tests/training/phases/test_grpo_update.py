@@ -16,7 +16,7 @@ from jaxlake.language.prompts import target
 from tests.paths import TINY
 from tests.training.small_lakes import small_lakes, untrained_policy
 from training.errors import UserError
-from training.learner.grpo_step import grpo_optimizer
+from training.learner.grpo_step import make_grpo_optimizer
 from training.learner.optimizer import LearnerState, initial_state
 from training.phases.grpo_update import make_rollout_batch, resample, take_update
 from training.policy.lora import get_trainable
@@ -69,7 +69,7 @@ def open_run(
     config = load(TINY, ["prompt.max_tokens=40", *options])
     policy, params = load_run_policy(folder, config)
     run = ActiveRun(config, RunDirectory(run_dir), None, policy, boards)  # type: ignore[arg-type]
-    return run, initial_state(params, grpo_optimizer(config.grpo, config.grpo_steps))
+    return run, initial_state(params, make_grpo_optimizer(config.grpo, config.grpo_steps))
 
 
 def update(
@@ -141,7 +141,7 @@ def slow_flops(
 def test_rate_follows_its_schedule(schedule: str, last: float) -> None:
     config = load(TINY, [f"grpo.schedule={schedule}", "grpo.warmup_updates=2"])
     assert config.grpo_steps == 8  # of which the first two rise
-    optimizer = grpo_optimizer(config.grpo, config.grpo_steps)
+    optimizer = make_grpo_optimizer(config.grpo, config.grpo_steps)
     weights = {"kernel": jnp.ones(1)}
     state, moves = optimizer.init(weights), []
     for _ in range(config.grpo_steps):

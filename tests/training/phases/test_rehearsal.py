@@ -33,7 +33,7 @@ def run_and_state(folder, boards, tmp_path):
 
 def design_nats(policy, params, designs) -> float:
     scores = policy.logprobs(params, [ids[mask] for ids, mask in rows(designs)])
-    targets = [target[mask] for target, mask in zip(designs.targets, designs.mask, strict=True)]
+    targets = [target[mask] for target, mask in zip(designs.is_target, designs.mask, strict=True)]
     return -np.mean(np.concatenate([s[t] for s, t in zip(scores, targets, strict=True)]))
 
 

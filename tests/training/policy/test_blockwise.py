@@ -24,7 +24,7 @@ def drawn(tokens: int, dtype=jnp.float32):
 
 
 def causal():
-    return attention.causal_attention(jnp.arange(PROMPT) < jnp.array([[PROMPT], [4]]))
+    return attention.make_causal_attention(jnp.arange(PROMPT) < jnp.array([[PROMPT], [4]]))
 
 
 def shared():
@@ -35,7 +35,7 @@ def shared():
     place = np.arange(LENGTH)
     segments = (place >= bounds[..., :1]).astype(np.int32) + (place >= bounds[..., 1:])
     segments[0, 0, 8:] = -1
-    return attention.shared_prompt_attention(prompt_mask, row_prompts, jnp.asarray(segments))
+    return attention.make_shared_prompt_attention(prompt_mask, row_prompts, jnp.asarray(segments))
 
 
 FORMS = {"causal": (causal, PROMPT), "shared": (shared, GROUPS * PROMPT + ROWS * LENGTH)}

@@ -12,7 +12,7 @@ from flax import nnx
 from training.learner.packing import pack_groups
 from training.policy import kernels, triton_attention
 from training.policy.architectures import DecoderConfig
-from training.policy.attention import causal_attention, shared_prompt_attention
+from training.policy.attention import make_causal_attention, make_shared_prompt_attention
 from training.policy.decoder import Decoder
 from training.policy.kernels import AttentionImplementation, select_attention
 
@@ -63,10 +63,10 @@ def test_packed_rows_attend_to_prompt_and_own_completion(monkeypatch):
     assert np.ptp(packed.completions[0], axis=1).max() > 0  # several completions in one row
     count = 2 * groups + int(np.prod(width))
     tokens = arrays(1, (1, count, 4, 64), (1, count, 2, 64), (1, count, 2, 64))
-    wanted = [packed.prompt_mask.reshape(1, -1), packed.targets.reshape(1, -1)]
+    wanted = [packed.prompt_mask.reshape(1, -1), packed.is_target.reshape(1, -1)]
 
     def attention(how):
-        return shared_prompt_attention(
+        return make_shared_prompt_attention(
             jnp.asarray(packed.prompt_mask), packed.row_prompts, packed.completions, how
         )
 
@@ -77,7 +77,7 @@ def test_plain_sequences_attend_to_unmasked_tokens():
     mask = np.ones((2, 300), bool)
     mask[0, 211:], mask[1, :29], mask[1, 280:] = False, False, False
     tokens = arrays(2, *[(2, 300, 2, 64)] * 3)
-    compare(lambda how: causal_attention(jnp.asarray(mask), how), tokens, mask)
+    compare(lambda how: make_causal_attention(jnp.asarray(mask), how), tokens, mask)
 
 
 @pytest.mark.parametrize(("steps", "parts"), [pytest.param(1, 5, marks=pytest.mark.slow), (9, 3)])
@@ -97,7 +97,7 @@ def test_gradients_are_equal_for_score_chunks(steps, parts, monkeypatch):
 
     def attention(how):
         row = jnp.zeros((1, 1), jnp.int32)
-        return shared_prompt_attention(jnp.asarray(mask), row, jnp.asarray(segments), how)
+        return make_shared_prompt_attention(jnp.asarray(mask), row, jnp.asarray(segments), how)
 
     attend = attention(AttentionImplementation("triton", interpret=True))
     program = jax.make_jaxpr(jax.grad(lambda *tokens: attend(*tokens).sum()))(*tokens)
@@ -110,7 +110,7 @@ def test_mesh_devices_attend_to_their_own_heads():
     mesh = jax.make_mesh((1, 1), ("fsdp", "tensor"), axis_types=(jax.sharding.AxisType.Auto,) * 2)
     mask = np.arange(256) < np.array([256, 200])[:, None]
     tokens = arrays(3, (2, 256, 4, 64), (2, 256, 2, 64), (2, 256, 2, 64))
-    compare(lambda how: causal_attention(jnp.asarray(mask), how), tokens, mask, mesh=mesh)
+    compare(lambda how: make_causal_attention(jnp.asarray(mask), how), tokens, mask, mesh=mesh)
 
 
 @pytest.mark.parametrize(
