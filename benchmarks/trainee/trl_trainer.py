@@ -111,19 +111,11 @@ def trl_inputs(
     prompt_length, completion_length = max(map(len, prompts)), max(map(len, completions))
     ids = np.full((rows, prompt_length + completion_length), pad_id, np.int64)
     mask = np.zeros((rows, prompt_length + completion_length), np.int64)
-    values = {
-        name: np.zeros((rows, completion_length), np.float32) for name in ("old", "reference")
-    }
-    factors = np.ones((rows, completion_length), np.float32)
     for row, tokens in enumerate(completions):
         prompt = prompts[row // completions_per_prompt]
         span = slice(prompt_length - len(prompt), prompt_length + len(tokens))
         ids[row, span] = [*prompt, *tokens]
         mask[row, span] = 1
-        factors[row, : len(tokens)] = importance_ratios[row]
-        for name, logprobs in (("old", old_logprobs), ("reference", reference_logprobs)):
-            if logprobs is not None:
-                values[name][row, : len(tokens)] = logprobs[row]
     mask[~is_trained.reshape(-1), prompt_length:] = 0
     inputs = {
         "prompt_ids": ids[:, :prompt_length],
@@ -131,23 +123,26 @@ def trl_inputs(
         "completion_ids": ids[:, prompt_length:],
         "completion_mask": mask[:, prompt_length:],
         "advantages": np.float32(advantages).reshape(-1),
-        "importance_sampling_ratio": factors,
+        "importance_sampling_ratio": _pad_right(importance_ratios, 1.0),
         "num_items_in_batch": np.float32(mask[:, prompt_length:].sum()),
     }
     if old_logprobs is not None:
-        inputs["old_per_token_logps"] = values["old"]
+        inputs["old_per_token_logps"] = _pad_right(old_logprobs, 0.0)
     if reference_logprobs is not None:
-        inputs["ref_per_token_logps"] = values["reference"]
+        inputs["ref_per_token_logps"] = _pad_right(reference_logprobs, 0.0)
     return {name: torch.tensor(array) for name, array in inputs.items()}
+
+
+def _pad_right(rows: Sequence[np.ndarray], value: float) -> np.ndarray:
+    padded = np.full((len(rows), max(map(len, rows))), value, np.float32)
+    for row, values in zip(padded, rows, strict=True):
+        row[: len(values)] = values
+    return padded
 
 
 def split_micro_batches(inputs: dict[str, Any], size: int) -> list[dict[str, Any]]:
     """Split a batch along its rows; scalars are part of every split."""
-    rows = len(inputs["advantages"])
     return [
-        {
-            name: value[first : first + size] if value.dim() else value
-            for name, value in inputs.items()
-        }
-        for first in range(0, rows, size)
+        {name: value[i : i + size] if value.dim() else value for name, value in inputs.items()}
+        for i in range(0, len(inputs["advantages"]), size)
     ]
