@@ -69,11 +69,8 @@ def test_chart_of_no_data_is_empty():
 
 def test_series_differ_in_shape_and_colour():
     svg = rate_chart("t", SERIES, ["start", "end"], **LABELS) or ""
-    marks = set(
-        re.findall(
-            r'<use href="(#m\w+)"[^>]*style="fill: (var\(--c\d\)); stroke: var\(--card\)', svg
-        )
-    )
+    mark = r'<use href="(#m\w+)"[^>]*style="fill: (var\(--c\d\)); stroke: var\(--card\)'
+    marks = set(re.findall(mark, svg))
     assert len({shape for shape, _ in marks}) == len({colour for _, colour in marks}) == 5
 
 

@@ -319,9 +319,8 @@ def test_equal_answers_merge(
         for row in np.unique(batch.groups.completions)[1:].tolist()
     }
     assert merged == {row: {n} for row, n in expected.items()}
-    assert batch.counts.sum() == sum(
-        len(completion.token_ids) for completion in rollout.completions
-    )
+    lengths = [len(completion.token_ids) for completion in rollout.completions]
+    assert batch.counts.sum() == sum(lengths)
 
 
 def test_update_of_cut_answers_takes_no_step(boards: InstanceSet, make_run: MakeRun) -> None:

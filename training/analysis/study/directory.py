@@ -45,10 +45,6 @@ class StudyDirectory:
         """Return the folder of the evaluation of a run's last policy."""
         return self.path / "benchmark" / run.engineer / str(run.seed)
 
-    def log(self, run: RunDirectory) -> Path:
-        """Return the file of a run's output, next to its directory."""
-        return run.path.with_name(f"{run.path.name}.log")
-
     def check(self, study: Study) -> None:
         """Raise a `UserError` if the folder holds other files or runs of another study."""
         if self.path.is_dir() and not {child.name for child in self.path.iterdir()} <= _ENTRIES:

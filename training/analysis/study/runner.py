@@ -99,15 +99,13 @@ def run_study(
     directory.path.mkdir(parents=True, exist_ok=True)
     with lock_folder(directory.path), exit_on_sigterm():
         if study.has_warm_start and not _has_warm_start(directory):
-            overrides = ("--set", *study.config.set) if study.config.set else ()
             warm_start = _make_process(
                 study,
-                directory,
                 directory.warm_start,
-                arguments=("--stop-after", "0", *overrides),
+                study.config.set,
                 title="warm start",
                 job_name="warm-start",
-                stage=0,
+                stop_after=0,
             )
             if _run_and_count_failures([warm_start], start, slots=1) > 0:
                 console.print("No run is started, because all runs need the warm start.")
@@ -149,24 +147,27 @@ def _make_starter(jobs: int, cluster: Cluster | None) -> StartJob:
 
 def _make_process(
     study: Study,
-    directory: StudyDirectory,
-    run_directory: RunDirectory,
+    directory: RunDirectory,
+    overrides: Sequence[str],
     *,
-    arguments: Sequence[str],
     title: str,
     job_name: str,
-    stage: int,
+    stop_after: int | None = None,
 ) -> StudyProcess:
-    """Return a process that runs a configuration; its summary has the rates of `stage`."""
+    """Return a process that runs a configuration; its summary has the rates of the last stage."""
+    command = ["run", str(study.base), "--run-dir", str(directory.path)]
+    command += [] if stop_after is None else ["--stop-after", str(stop_after)]
+    command += ["--set", *overrides] if overrides else []
+    last_stage = study.warm_start.stages.count if stop_after is None else stop_after
 
     def read_result() -> str | None:
-        episodes = run_directory.stage(stage).episodes
+        episodes = directory.stage(last_stage).episodes
         if not episodes.exists():
             return None
-        return format_success_rates(compute_validation_rates(stage, episodes.read()).total)
+        return format_success_rates(compute_validation_rates(last_stage, episodes.read()).total)
 
-    command = ("run", str(study.base), "--run-dir", str(run_directory.path), *arguments)
-    return StudyProcess(title, job_name, directory.log(run_directory), command, read_result)
+    log = directory.path.with_name(f"{directory.path.name}.log")
+    return StudyProcess(title, job_name, log, tuple(command), read_result)
 
 
 def _has_warm_start(directory: StudyDirectory) -> bool:
@@ -182,16 +183,14 @@ def _make_missing_first_stages(study: Study, directory: StudyDirectory) -> list[
     """Return processes for the shared first stages that don't exist yet."""
     new_runs = (run for run in study.runs if not directory.run_directory(run).path.exists())
     first_runs = dict.fromkeys(study.find_first_stage(run, directory.policy) for run in new_runs)
-    overrides = study.first_stage_overrides
     return [
         _make_process(
             study,
-            directory,
             directory.first_stage(run),
-            arguments=("--stop-after", "1", "--set", *overrides(run, directory.policy)),
+            study.first_stage_overrides(run, directory.policy),
             title=f"first stage of seed {run.seed}",
             job_name=f"first-stage-{run.engineer}-{run.seed}",
-            stage=1,
+            stop_after=1,
         )
         for run in first_runs
         if run is not None and not _has_first_stage(directory, run)
@@ -210,20 +209,18 @@ def _copy_first_stages(study: Study, directory: StudyDirectory) -> None:
 
 def _make_unfinished_runs(study: Study, directory: StudyDirectory) -> list[StudyProcess]:
     """Return processes for the runs that are not finished, and print how many are."""
-    processes, total = [], len(study.runs)
-    for number, run in enumerate(study.runs, 1):
-        run_directory = directory.run_directory(run)
-        if not run_directory.finished():
-            process = _make_process(
-                study,
-                directory,
-                run_directory,
-                arguments=("--set", *study.overrides(run, directory.policy)),
-                title=f"[{number}/{total}] {run}",
-                job_name=f"{run.engineer}-{run.seed}",
-                stage=study.warm_start.stages.count,
-            )
-            processes.append(process)
+    total = len(study.runs)
+    processes = [
+        _make_process(
+            study,
+            directory.run_directory(run),
+            study.overrides(run, directory.policy),
+            title=f"[{number}/{total}] {run}",
+            job_name=f"{run.engineer}-{run.seed}",
+        )
+        for number, run in enumerate(study.runs, 1)
+        if not directory.run_directory(run).finished()
+    ]
     if num_finished := total - len(processes):
         console.print(f"{num_finished} of {total} runs are finished already.")
     return processes

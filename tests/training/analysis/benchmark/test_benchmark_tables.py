@@ -69,10 +69,8 @@ def test_answers_are_scored_on_their_own_board():
         ("wrong", False, False, False, 0.0),
         ("half", False, False, False, 0.5),
     ]
-    assert [verdict.episode.failure for verdict in verdicts] == [None] * 4 + [
-        "off_board",
-        "goal_not_reached",
-    ]
+    failures = [verdict.episode.failure for verdict in verdicts]
+    assert failures == [None] * 4 + ["off_board", "goal_not_reached"]
     results = results_json("m", boards, verdicts, ())
     assert (results["boards"], results["answered"], results["without_known_optimum"]) == (7, 6, 1)
     assert [(row["num_agents"], row["isr"]) for row in results["aggregates"]] == [(2, 0.7), (3, 1)]
@@ -108,11 +106,8 @@ def test_print_rates_shows_published_numbers(
     assert "parse_error 6" in printed
     rows = results_json("m", boards, verdicts, published)
     (aggregate,) = rows["aggregates"]
-    assert aggregate["published"]["Kimi-K2.5"] == {
-        "valid": 13.47,
-        "optimal": 8.78,
-        "misprinted": ["valid"],
-    }
+    expected = {"valid": 13.47, "optimal": 8.78, "misprinted": ["valid"]}
+    assert aggregate["published"]["Kimi-K2.5"] == expected
     # Without all of its sizes a published aggregate is of other boards.
     results = comparable_results(boards[:3])
     assert all(result.size is not None for result in results if result.num_agents == 5)
