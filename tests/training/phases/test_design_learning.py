@@ -200,9 +200,8 @@ def test_learn_to_design_rewards_whole_texts(started):
     assert compute_preference(policy, state.params, sequences) > before + 0.5
     assert {(call.max_tokens, call.form) for call in sampler.calls} == {(60 + 120, None)}
     records = run.directory.stage(1).design_learning.read()
-    assert {
-        (record.usable, record.rehearsed_designs, record.rehearsal_loss) for record in records
-    } == {(6, 0, None)}
+    counts = {(row.usable, row.rehearsed_designs, row.rehearsal_loss) for row in records}
+    assert counts == {(6, 0, None)}
 
 
 @pytest.mark.slow
@@ -222,9 +221,8 @@ def test_learn_to_design_keeps_weights_if_no_text_is_usable(started):
     for tensor, (_, after) in zip(before, run.policy.tensors(state.params), strict=True):
         np.testing.assert_array_equal(tensor, after)
     records = run.directory.stage(1).design_learning.read()
-    assert {(record.usable, record.reward_best, record.grad_norm) for record in records} == {
-        (0, 0, 0)
-    }
+    results = {(record.usable, record.reward_best, record.grad_norm) for record in records}
+    assert results == {(0, 0, 0)}
 
 
 @pytest.mark.slow

@@ -364,9 +364,7 @@ def test_kl_holds_the_weights(
     assert distances[1] < 0.8 * distances[0]
 
 
-def test_nonfinite_update_is_rejected_before_the_sync(
-    boards: InstanceSet, make_run: MakeRun
-) -> None:
+def test_nonfinite_update_is_rejected_before_sync(boards: InstanceSet, make_run: MakeRun) -> None:
     run, state = make_run()
     sampler, norm = ScriptedSampler(run.policy, boards), state.params["norm"]
     broken = state.params | {"norm": jax.tree.map(lambda leaf: leaf * jnp.nan, norm)}

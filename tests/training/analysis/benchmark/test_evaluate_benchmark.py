@@ -61,9 +61,7 @@ def local(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def uninterrupted(
-    folder: Path, server: ModelServer, tmp_path_factory: pytest.TempPathFactory
-) -> Path:
+def served(folder: Path, server: ModelServer, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """All boards answered by the endpoint, without an interruption."""
     output = tmp_path_factory.mktemp("endpoint")
     with pytest.MonkeyPatch.context() as patch:
@@ -202,7 +200,7 @@ def test_endpoint_gives_equal_answers(
 
 def test_interrupted_evaluation_resumes_to_equal_results(
     folder: Path,
-    uninterrupted: Path,
+    served: Path,
     server: ModelServer,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
@@ -224,7 +222,7 @@ def test_interrupted_evaluation_resumes_to_equal_results(
     server.answered, server.refuse_after = 0, None
     assert ask(folder, parts, server) == 0
     assert server.answered <= 4 * EACH - 6 - (2 * EACH - 3)
-    assert (parts / "results.json").read_bytes() == (uninterrupted / "results.json").read_bytes()
+    assert (parts / "results.json").read_bytes() == (served / "results.json").read_bytes()
 
 
 def test_resume_rejects_other_boards_prompts_or_models(
