@@ -13,14 +13,14 @@ from training.schema.section import Count, NonNegative, Positive, PositiveShare,
 from training.user_environment import UserEnvironment
 
 LAKE = "lake"
-ALLOWED = f"{LAKE}, and package.module:NAME of a UserEnvironment"
+ALLOWED = f"{LAKE} and package.module:NAME of a UserEnvironment"
 
 
 def environment_class(kind: object) -> type[UserEnvironment[Any]]:
     """Import the subclass of `UserEnvironment` that `kind` names; raise `ValueError` if invalid."""
     if not is_code_name(kind):
         suggestion = did_you_mean(kind, [LAKE])
-        raise ValueError(f"kind is {shorten(kind)}; it must be one of {ALLOWED}{suggestion}")
+        raise ValueError(f"kind must be one of {ALLOWED}, got {shorten(kind)}{suggestion}")
     try:
         candidate = import_code(kind, ALLOWED)
     except ValueError as error:
@@ -111,10 +111,10 @@ def read_configuration(where: str, tree: Any, space: KnobSpace) -> KnobConfigura
     """
     if isinstance(tree, KnobConfiguration):
         return tree
-    valid = isinstance(tree, Mapping) and set(tree) <= {"groups", "share"}
-    groups = tree.get("groups") if valid else None
-    if not isinstance(groups, Mapping):
-        raise ValueError(f"{where} is {shorten(tree)}; it must be a mapping with groups")
+    if not isinstance(tree, Mapping) or not isinstance(groups := tree.get("groups"), Mapping):
+        raise ValueError(f"{where} must be a mapping with groups, got {shorten(tree)}")
+    if unknown := sorted(map(str, set(tree) - {"groups", "share"})):
+        raise ValueError(f"{where} must have no keys but groups and share, got {shorten(unknown)}")
     if (share := tree.get("share", space.share)) != space.share:
         raise ValueError(f"{where}.share is {shorten(share)}; it must be {space.share}")
     knobs_by_group = {str(group): knobs for group, knobs in groups.items()}

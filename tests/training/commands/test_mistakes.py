@@ -39,8 +39,7 @@ MISTAKES = {
     f"{RUN} grpo.prompts_per_update=4096": "--set grpo.prompts_per_update: stages.instances must",
     f"{RUN} sampling.engine=vlm": "did you mean vllm?",
     f"{RUN} engineer.kind=shuffled:rul": "did you mean shuffled:rule?",
-    f"{RUN} environment.kind=lke": "environment: kind is 'lke'; it must be one of lake, and "
-    "package",
+    f"{RUN} environment.kind=lke": "environment: kind must be one of lake and package",
     f"{RUN} environment.kind=nothing:Here": "--set environment.kind: environment: "
     "kind: the module of nothing:Here can't be imported",
     f"{RUN} environment.num_agents=5": "but 5 agents need 10 for their starts and goals",

@@ -18,8 +18,14 @@ HERE = "tests.training.environments.parity"
 @pytest.mark.parametrize(
     ("override", "words"),
     [
-        ("environment.kind=pond", ["environment: kind is 'pond'", "it must be one of lake, and"]),
-        ("environment.kind=3", ["environment: kind is 3", "package.module:NAME"]),
+        (
+            "environment.kind=pond",
+            ["environment: kind must be one of lake and package.module:NAME", "got 'pond'"],
+        ),
+        (
+            "environment.kind=3",
+            ["environment: kind must be one of lake and package.module:NAME", "got 3"],
+        ),
         ("environment.kind=no.such.place:Thing", ["no.such.place", "ModuleNotFoundError"]),
         (f"environment.kind={HERE}:Missing", ["has no attribute Missing"]),
         (f"environment.kind={HERE}:NOT_A_CLASS", ["must be a subclass of UserEnvironment"]),
@@ -32,7 +38,7 @@ HERE = "tests.training.environments.parity"
         ("environment.settings.min_share=0.6", ["settings: they define", "at most 0.5"]),
         ("environment.bounds=3", ["environment: bounds: unknown key", "settings"]),
         ("environment.initial.share=odd_ratio", ["share is 'odd_ratio'", "data_ratio"]),
-        ("environment.initial=random", ["initial is 'random'", "mapping with groups"]),
+        ("environment.initial=random", ["initial must be a mapping with groups", "got 'random'"]),
         ("environment.initial.groups.10.data_ratio=0", ["must be 8, 9, got 8, 9, 10"]),
         ("environment.initial.groups.8.size=0", ["must be data_ratio, odd_ratio"]),
         ("environment.initial.groups.8.data_ratio=0.5", ["must sum to 1, got a sum of 0.9"]),
