@@ -17,7 +17,7 @@ from benchmarks.trainee.batches import LENGTHS, write_case
 
 SIDES = {"ours": "benchmarks.trainee.own_update", "TRL": "benchmarks.trainee.trl_update"}
 # Each side runs with its faster setting: large pages slow PyTorch down.
-_ENVIRONMENTS = {
+_ENVIRONMENT_VARIABLES = {
     "ours": {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"},
     "TRL": {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=0"},
 }
@@ -38,7 +38,9 @@ def measure_beside_trl(repeats: int, seconds: float) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         config, counts = write_case(Path(folder))
         workers = {
-            side: stack.enter_context(Worker(Path(sys.executable), module, _ENVIRONMENTS[side]))
+            side: stack.enter_context(
+                Worker(Path(sys.executable), module, _ENVIRONMENT_VARIABLES[side])
+            )
             for side, module in SIDES.items()
         }
         first = {side: worker.ask("prepare", folder=folder) for side, worker in workers.items()}
@@ -56,7 +58,7 @@ def measure_beside_trl(repeats: int, seconds: float) -> dict[str, Any]:
         "load_after": os.getloadavg()[0],
         "python": platform.python_version(),
         **{name: version(name) for name in ("jax", "torch", "transformers", "trl")},
-        "environment": _ENVIRONMENTS,
+        "environment": _ENVIRONMENT_VARIABLES,
         "micro_batch": config.grpo.micro_batch_size,
         **counts,
         "first_updates": first,

@@ -26,7 +26,7 @@ class TrlUpdate:
         config = load(ROOT / "configs/scratch.yaml")
         self._scratch = tempfile.TemporaryDirectory()
         tokenizer = load_tokenizer(Path(folder) / "model")
-        self._trainers, self._parts, self._norm = {}, {}, config.grpo.max_grad_norm
+        self._trainers, self._parts, self._max_grad_norm = {}, {}, config.grpo.max_grad_norm
         for lengths in LENGTHS:
             update = read_update(Path(folder), lengths)
             inputs = trl_inputs(
@@ -51,7 +51,7 @@ class TrlUpdate:
             trainer.create_optimizer()
             self._trainers[lengths] = trainer
             self._parts[lengths] = split_micro_batches(inputs, size)
-        return {length: self._update(length) for length in LENGTHS}
+        return {lengths: self._update(lengths) for lengths in LENGTHS}
 
     def measure(self, lengths: str, seconds: float) -> dict[str, Any]:
         """Take updates for `seconds`."""
@@ -68,10 +68,10 @@ class TrlUpdate:
             loss = trainer.compute_loss(trainer.model, part)
             loss.backward()
             total += float(loss.detach())
-        norm = torch.nn.utils.clip_grad_norm_(trainer.model.parameters(), self._norm)
+        grad_norm = torch.nn.utils.clip_grad_norm_(trainer.model.parameters(), self._max_grad_norm)
         trainer.optimizer.step()
         trainer.optimizer.zero_grad()
-        return {"loss": total, "grad_norm": float(norm)}
+        return {"loss": total, "grad_norm": float(grad_norm)}
 
 
 if __name__ == "__main__":

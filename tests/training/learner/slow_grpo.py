@@ -13,7 +13,7 @@ import numpy as np
 from training.schema import Grpo
 
 
-def slow_loss(
+def grpo_loss_and_gradients(
     new: Sequence[np.ndarray],
     old: Sequence[np.ndarray],
     sampler: Sequence[np.ndarray],

@@ -10,16 +10,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.training.learner.slow_grpo import slow_loss
+from tests.training.learner.slow_grpo import grpo_loss_and_gradients
 from tests.training.learner.test_packing import (
     COMPLETIONS,
     CONFIG,
     PROMPTS,
     WIDTH,
-    Rolled,
+    Rollout,
+    draw_sources,
+    make_rollout,
     random_model,
-    rolled,
-    some_copied,
 )
 from training.learner import grpo
 from training.learner.batching import split_rows
@@ -38,7 +38,7 @@ COMBINATIONS = list(itertools.product(RATIOS, KLS, AGGREGATIONS))
 BETA1 = 0.9  # of Adam, whose first moment after one step is (1 - BETA1) times the gradient
 
 
-def settings_of(ratio: str, kl: float, aggregation: str) -> Grpo:
+def make_settings(ratio: str, kl: float, aggregation: str) -> Grpo:
     clip = {"clip_low": 0.2, "clip_high": 0.28}
     if ratio == "sequence":  # as narrow as to clip some of these completions
         clip = {"clip_low": 0.03, "clip_high": 0.04}
@@ -54,59 +54,64 @@ def settings_of(ratio: str, kl: float, aggregation: str) -> Grpo:
 
 
 @dataclasses.dataclass
-class Known:
-    """A rollout, with log-probabilities of all its completions under three other policies."""
+class ScoredRollout:
+    """A rollout with the log-probabilities of its completions under two other policies."""
 
-    data: Rolled
+    data: Rollout
     old: list[np.ndarray]
     reference: list[np.ndarray]
-    source: np.ndarray  # int (P * n,), what each completion is a copy of, or itself
+    source: np.ndarray  # int (P * n,), the completion that each is a copy of, or itself
 
     def repeat(self) -> None:
-        """Make copies of those that have copies."""
+        """Replace the values of each copied completion by those of its source."""
         self.data.repeat(self.source)
         self.old = [self.old[i] for i in self.source]
         self.reference = [self.reference[i] for i in self.source]
 
-    def alike(self, index: int) -> np.ndarray:
-        """Return which of those that are used are copies of the same one: bool."""
+    def shares_source_with(self, index: int) -> np.ndarray:
+        """Return a mask of the used completions that have the same source as completion `index`."""
         return self.source[self.used] == self.source[index]
 
     @property
     def used(self) -> np.ndarray:
-        """The completions to learn from."""
+        """Indices of the completions to learn from."""
         return np.flatnonzero(self.data.learned)
 
     def batch(self, *, first_step: bool = False, **options: Any) -> grpo.GrpoBatch:
-        """Pack them; in the first step the old log-probabilities are those being trained."""
-        batch = self.data.shared(**options)
+        """Pack the rollout; the first step has no old log-probabilities."""
+        batch = self.data.make_batch(**options)
         placed = {"reference_logprobs": scatter_to_targets(self.reference, batch.groups)}
         if not first_step:
             placed["old_logprobs"] = scatter_to_targets(self.old, batch.groups)
         return dataclasses.replace(batch, **placed)
 
-    def slow(self, new: dict[int, np.ndarray], settings: Grpo, *, first_step: bool = False) -> Any:
-        """Loss and slopes in float64, from `new` of each completion that is learned from."""
+    def float64_loss_and_gradients(
+        self, new: dict[int, np.ndarray], settings: Grpo, *, first_step: bool = False
+    ) -> Any:
+        """Return the loss and its gradients by the log-probabilities `new` of used completions."""
         flat = self.data.advantages.reshape(-1)
         lists = [[source[i] for i in self.used] for source in (self.data.logprobs, self.reference)]
-        given = [new[i] for i in self.used]
-        old = given if first_step else [self.old[i] for i in self.used]
+        current = [new[i] for i in self.used]
+        old = current if first_step else [self.old[i] for i in self.used]
         advantages = [flat[i] for i in self.used]
         sizes = {"limit": WIDTH, "completions": PROMPTS * COMPLETIONS}
-        return slow_loss(given, old, *lists, advantages, settings, **sizes)
+        return grpo_loss_and_gradients(current, old, *lists, advantages, settings, **sizes)
 
 
-def known(seed: int, masked: bool) -> Known:
-    """Without a mask, groups are learned from as a whole or not at all. Many are copies."""
-    data = rolled(seed)
+def make_scored_rollout(seed: int, *, masked: bool) -> ScoredRollout:
+    """Make a random rollout in which many completions are copies.
+
+    Unless `masked`, each group is learned from as a whole or not at all.
+    """
+    data = make_rollout(seed)
     if not masked:
         data.learned[:] = data.learned.any(axis=1, keepdims=True)
     rng = np.random.default_rng(seed)
     near = [row + rng.normal(0, 0.15, len(row)).astype(np.float32) for row in data.logprobs]
     far = [row + rng.normal(0, 0.5, len(row)).astype(np.float32) for row in data.logprobs]
-    one = Known(data, near, far, some_copied(seed))
-    one.repeat()
-    return one
+    rollout = ScoredRollout(data, near, far, draw_sources(seed))
+    rollout.repeat()
+    return rollout
 
 
 @pytest.mark.parametrize(
@@ -119,10 +124,10 @@ def known(seed: int, masked: bool) -> Known:
     ],
 )
 def test_loss_and_gradients_match_float64(ratio: str, kl: float, aggregation: str) -> None:
-    settings = settings_of(ratio, kl, aggregation)
+    settings = make_settings(ratio, kl, aggregation)
 
     @jax.jit
-    def loss_and_slopes(new: Any, batch: grpo.GrpoBatch) -> Any:
+    def loss_and_gradients(new: Any, batch: grpo.GrpoBatch) -> Any:
         def loss(new: Any) -> Any:
             total, metrics = grpo.sum_loss(new, batch, settings)
             return total / grpo.loss_weight(batch, settings), metrics
@@ -130,55 +135,56 @@ def test_loss_and_gradients_match_float64(ratio: str, kl: float, aggregation: st
         return jax.value_and_grad(loss, has_aux=True)(new)
 
     for masked in (False, True):
-        one = known(2, masked)
+        rollout = make_scored_rollout(2, masked=masked)
         rng = np.random.default_rng(2)
-        new = [values + rng.normal(0, 0.2, len(values)).astype(np.float32) for values in one.old]
-        new = [new[i] for i in one.source]
-        batch = one.batch(bundles=8 if masked else 2)
+        new = [row + rng.normal(0, 0.2, len(row)).astype(np.float32) for row in rollout.old]
+        new = [new[i] for i in rollout.source]
+        batch = rollout.batch(bundles=8 if masked else 2)
         placed = scatter_to_targets(new, batch.groups)
-        # What stands at padding is not known, and changes nothing.
+        # Values at padding change nothing.
         placed[~batch.groups.is_target] = -100
-        (found, metrics), slopes = jax.device_get(loss_and_slopes(placed, batch))
-        expected, by_completion = one.slow(dict(enumerate(new)), settings)
-        assert float(found) == pytest.approx(expected, rel=1e-5, abs=1e-6)
-        largest = max(np.abs(slope).max() for slope in by_completion)
+        (loss, metrics), gradients = jax.device_get(loss_and_gradients(placed, batch))
+        expected, by_completion = rollout.float64_loss_and_gradients(dict(enumerate(new)), settings)
+        assert float(loss) == pytest.approx(expected, rel=1e-5, abs=1e-6)
+        largest = max(np.abs(gradient).max() for gradient in by_completion)
         for i in np.unique(batch.groups.completions)[1:]:
-            slope = sum(itertools.compress(by_completion, one.alike(i)))
+            gradient = sum(itertools.compress(by_completion, rollout.shares_source_with(i)))
             at = batch.groups.completions == i
-            np.testing.assert_allclose(slopes[at], slope, rtol=1e-4, atol=1e-6 * largest)
-        assert not slopes[~batch.groups.is_target].any()
+            np.testing.assert_allclose(gradients[at], gradient, rtol=1e-4, atol=1e-6 * largest)
+        assert not gradients[~batch.groups.is_target].any()
         tokens = batch.counts.sum()
         assert tokens > batch.groups.is_target.sum()
-        assert 0 < metrics["clip_share"] < tokens  # else the clip was not seen
-        old, sampled = (
-            np.concatenate([values[i] for i in one.used]) for values in (one.old, one.data.logprobs)
-        )
+        assert 0 < metrics["clip_share"] < tokens  # else nothing tests the clip
+        old = np.concatenate([rollout.old[i] for i in rollout.used])
+        sampled = np.concatenate([rollout.data.logprobs[i] for i in rollout.used])
         gap = np.abs(np.float64(old) - sampled).sum()
         assert float(metrics["sampler_gap"]) == pytest.approx(gap, rel=1e-4)
         assert ("kl" in metrics) is bool(kl)
         if kl:
-            gaps = np.concatenate([one.reference[i] - new[i] for i in one.used]).astype(float)
+            gaps = np.concatenate(
+                [rollout.reference[i] - new[i] for i in rollout.used], dtype=float
+            )
             mean = np.mean(np.exp(gaps) - gaps - 1)
             assert float(metrics["kl"]) / tokens == pytest.approx(mean, rel=1e-4)
 
 
-def gradients(
-    graphdef: Any, params: Any, one: Known, settings: Grpo, *, first_step: bool, **options: Any
+def run_optimizer_step(
+    graphdef: Any, params: Any, rollout: ScoredRollout, settings: Grpo, **options: Any
 ) -> tuple[dict[str, float], list[np.ndarray]]:
-    """Metrics and gradient of one optimizer step, as the trainer takes it."""
-    batch = one.batch(first_step=first_step, **options)
+    """Return the metrics and the gradient of one step of the trainer."""
+    batch = rollout.batch(**options)
     parts = options.get("bundles", 4) // options.get("micro_batch_bundles", 1)
     state = initial_state(params, make_grpo_optimizer(settings, 10))
     state = jax.tree.map(jnp.copy, state)  # its buffers are donated
     step = make_grpo_step(graphdef, settings, None, 0.8, 10)
     state, metrics = step(state, split_rows(batch, parts))
     (moments,) = (
-        one.mu
-        for one in jax.tree.leaves(state.opt_state, is_leaf=_has_moments)
-        if _has_moments(one)
+        node.mu
+        for node in jax.tree.leaves(state.opt_state, is_leaf=_has_moments)
+        if _has_moments(node)
     )
-    found = [np.asarray(leaf) / (1 - BETA1) for leaf in jax.tree.leaves(moments)]
-    return jax.device_get(metrics), found
+    gradient = [np.asarray(leaf) / (1 - BETA1) for leaf in jax.tree.leaves(moments)]
+    return jax.device_get(metrics), gradient
 
 
 def _has_moments(node: Any) -> bool:
@@ -186,18 +192,18 @@ def _has_moments(node: Any) -> bool:
 
 
 def expected_gradients(
-    graphdef: Any, params: Any, one: Known, settings: Grpo, *, first_step: bool
+    graphdef: Any, params: Any, rollout: ScoredRollout, settings: Grpo, *, first_step: bool
 ) -> tuple[float, list[np.ndarray]]:
-    """The slopes in float64, taken back through the plain computation of log-probabilities."""
-    sequences = one.data.plain()
+    """Return the loss and the gradients by the parameters, from losses in float64."""
+    sequences = rollout.data.pad_separately()
     score = functools.partial(grpo.logprobs, graphdef=graphdef, temperature=0.8)
     scores, pull = jax.vjp(jax.jit(score), params, sequences)
-    rows = {int(i): (row, sequences.is_target[row]) for row, i in enumerate(one.used)}
+    rows = {int(i): (row, sequences.is_target[row]) for row, i in enumerate(rollout.used)}
     new = {i: np.asarray(scores)[row][at] for i, (row, at) in rows.items()}
-    loss, slopes = one.slow(new, settings, first_step=first_step)
+    loss, score_gradients = rollout.float64_loss_and_gradients(new, settings, first_step=first_step)
     cotangent = np.zeros(scores.shape, np.float32)
-    for slope, (row, at) in zip(slopes, rows.values(), strict=True):
-        cotangent[row, at] = slope
+    for values, (row, at) in zip(score_gradients, rows.values(), strict=True):
+        cotangent[row, at] = values
     gradient, _ = pull(jnp.asarray(cotangent))
     return loss, [np.asarray(leaf) for leaf in jax.tree.leaves(gradient)]
 
@@ -205,32 +211,35 @@ def expected_gradients(
 def assert_step_is_exact(
     model: Any, combination: Any, *, masked: bool, first_step: bool, **options: Any
 ) -> None:
-    """Compare a step with float64, and with log-probabilities of sequences that share no prompt."""
-    settings = settings_of(*combination)
-    one = known(5, masked)
-    # The policy's own log-probabilities, moved: other random ones would clip every token.
+    """Compare a step with float64 and with sequences that share no prompt."""
+    settings = make_settings(*combination)
+    rollout = make_scored_rollout(5, masked=masked)
+    # Close to the policy's own log-probabilities: independent ones would clip every token.
     graphdef, params = model
-    sequences = one.data.plain()
+    sequences = rollout.data.pad_separately()
     score = functools.partial(grpo.logprobs, graphdef=graphdef, temperature=0.8)
     scores = jax.jit(score)(params, sequences)
     rng = np.random.default_rng(0)
-    for row, i in enumerate(one.used):
+    for row, i in enumerate(rollout.used):
         own = np.asarray(scores)[row][sequences.is_target[row]]
-        for values, spread in ((one.old, 0.15), (one.data.logprobs, 0.3), (one.reference, 0.5)):
+        rows = rollout.old, rollout.data.logprobs, rollout.reference
+        for values, spread in zip(rows, (0.15, 0.3, 0.5), strict=True):
             values[i] = (own + rng.normal(0, spread, len(own))).astype(np.float32)
-    one.repeat()
-    loss, expected = expected_gradients(*model, one, settings, first_step=first_step)
-    metrics, found = gradients(*model, one, settings, first_step=first_step, **options)
+    rollout.repeat()
+    loss, expected = expected_gradients(*model, rollout, settings, first_step=first_step)
+    metrics, gradient = run_optimizer_step(
+        *model, rollout, settings, first_step=first_step, **options
+    )
     assert metrics["loss"] == pytest.approx(loss, rel=1e-4, abs=1e-6)
-    # Whatever the loss is divided by, these are means over tokens of what the engine is apart.
-    own = [np.asarray(scores)[row][sequences.is_target[row]] for row in range(len(one.used))]
-    old = np.concatenate(own if first_step else [one.old[i] for i in one.used])
-    apart = np.float64(old) - np.concatenate([one.data.logprobs[i] for i in one.used])
-    assert metrics["sampler_gap"] == pytest.approx(np.abs(apart).mean(), rel=1e-4)
-    assert metrics["importance_ratio_mean"] == pytest.approx(np.exp(apart).mean(), rel=1e-4)
+    # Token means of the difference between the old policy's and the engine's log-probabilities.
+    own = [np.asarray(scores)[row][sequences.is_target[row]] for row in range(len(rollout.used))]
+    old = np.concatenate(own if first_step else [rollout.old[i] for i in rollout.used])
+    log_ratio = np.float64(old) - np.concatenate([rollout.data.logprobs[i] for i in rollout.used])
+    assert metrics["sampler_gap"] == pytest.approx(np.abs(log_ratio).mean(), rel=1e-4)
+    assert metrics["importance_ratio_mean"] == pytest.approx(np.exp(log_ratio).mean(), rel=1e-4)
     if not first_step:
         assert 0 < metrics["clip_share"] < 1
-    for exact, leaf in zip(expected, found, strict=True):
+    for exact, leaf in zip(expected, gradient, strict=True):
         largest = np.abs(exact).max()
         assert largest > 0
         np.testing.assert_allclose(leaf, exact, atol=3e-5 * largest)

@@ -19,7 +19,7 @@ PROMPTS, COMPLETIONS, WIDTH = 8, 4, 12
 
 
 @dataclasses.dataclass
-class Rolled:
+class Rollout:
     """Random prompts and completions with their rollout data."""
 
     prompts: list[list[int]]
@@ -28,11 +28,11 @@ class Rolled:
     learned: np.ndarray
     advantages: np.ndarray
 
-    source: np.ndarray | None = None  # int (P * n,), those of equal numbers are equal; None: none
+    source: np.ndarray | None = None  # int (P * n,), indices of copied completions; None: no copies
 
     @property
     def copies(self) -> np.ndarray:
-        """How often each is there, int32 (P, n)."""
+        """Number of copies per completion, counted at the first one, int32 (P, n)."""
         if self.source is None:
             return self.learned.astype(np.int32)
         return count_copies(self.source.tolist(), self.learned)
@@ -44,13 +44,13 @@ class Rolled:
         self.logprobs = [self.logprobs[i] for i in source]
         self.advantages = self.advantages.reshape(-1)[source].reshape(self.learned.shape)
 
-    def packed(self, **options: Any) -> PackedGroups:
+    def pack(self, **options: Any) -> PackedGroups:
         defaults = {"bundles": 4, "minibatches": 1, "micro_batch_bundles": 1, "width": WIDTH}
         options = {**defaults, "bucket": 5, "pad_id": 0, **options}
         return pack_groups(self.prompts, self.completions, self.copies > 0, **options)
 
-    def shared(self, **options: Any) -> grpo.GrpoBatch:
-        groups = self.packed(**options)
+    def make_batch(self, **options: Any) -> grpo.GrpoBatch:
+        groups = self.pack(**options)
         flat = np.append(self.advantages.reshape(-1), 0)
         return grpo.GrpoBatch(
             groups=groups,
@@ -60,21 +60,21 @@ class Rolled:
             copies=np.append(self.copies, 0)[groups.completions].astype(np.float32),
         )
 
-    def plain(self) -> Sequences:
+    def pad_separately(self) -> Sequences:
         """Return the completions to learn from, each with its own prompt."""
         used = np.flatnonzero(self.learned)
         prompts = [self.prompts[i // COMPLETIONS] for i in used]
         return pad_sequences(prompts, [self.completions[i] for i in used], bucket=1, pad_id=0)
 
 
-def rolled(seed: int) -> Rolled:
+def make_rollout(seed: int) -> Rollout:
     """Some completions fill a row, some are left out, two groups have nothing to learn from."""
     rng = np.random.default_rng(seed)
     lengths = rng.integers(1, WIDTH + 1, PROMPTS * COMPLETIONS)
     lengths[rng.integers(len(lengths), size=3)] = WIDTH
     learned = rng.random((PROMPTS, COMPLETIONS)) < 0.85
     learned[rng.choice(PROMPTS, 2, replace=False)] = False
-    return Rolled(
+    return Rollout(
         prompts=[rng.integers(0, 40, n).tolist() for n in (1, *rng.integers(2, 12, PROMPTS - 1))],
         completions=[rng.integers(0, 40, n).tolist() for n in lengths],
         logprobs=[rng.normal(-3, 1, n).astype(np.float32) for n in lengths],
@@ -83,12 +83,12 @@ def rolled(seed: int) -> Rolled:
     )
 
 
-def some_copied(seed: int) -> np.ndarray:
-    """Choose for each completion itself, or one of its group before it: int (P * n,)."""
-    itself = np.random.default_rng(seed).random((PROMPTS, COMPLETIONS)) < 0.5
-    itself[:, 0] = True
-    every = np.arange(itself.size).reshape(itself.shape)
-    return np.maximum.accumulate(np.where(itself, every, 0), axis=1).reshape(-1)
+def draw_sources(seed: int) -> np.ndarray:
+    """Return the source of each completion: itself or an earlier one of its group, int (P * n,)."""
+    is_source = np.random.default_rng(seed).random((PROMPTS, COMPLETIONS)) < 0.5
+    is_source[:, 0] = True
+    indices = np.arange(is_source.size).reshape(is_source.shape)
+    return np.maximum.accumulate(np.where(is_source, indices, 0), axis=1).reshape(-1)
 
 
 def random_model(config: DecoderConfig, **options: Any) -> tuple[nnx.GraphDef, Any]:
@@ -110,8 +110,8 @@ def test_copies_count_at_their_first_occurrence() -> None:
 
 @pytest.mark.parametrize("bundles", [1, 2, 4, 8])
 def test_learned_tokens_have_one_position(bundles: int) -> None:
-    data = rolled(2)
-    groups = data.packed(bundles=bundles)
+    data = make_rollout(2)
+    groups = data.pack(bundles=bundles)
     for index, tokens in enumerate(data.completions):
         at = groups.completions == index
         if not data.learned.reshape(-1)[index]:
@@ -133,8 +133,8 @@ def test_learned_tokens_have_one_position(bundles: int) -> None:
 
 
 def test_minibatches_have_equally_many_groups() -> None:
-    data = rolled(3)
-    groups = data.packed(bundles=8, minibatches=2, micro_batch_bundles=2)
+    data = make_rollout(3)
+    groups = data.pack(bundles=8, minibatches=2, micro_batch_bundles=2)
     used = groups.prompt_mask.any(axis=2) | groups.is_target.any(axis=(1, 2))[:, None]
     filled = groups.is_target.any(axis=(1, 2)).reshape(2, 2, 2)  # minibatch, micro-batch, bundle
     assert used.sum() == filled.sum() == np.count_nonzero(data.learned.any(axis=1)) == 6
@@ -142,38 +142,38 @@ def test_minibatches_have_equally_many_groups() -> None:
     np.testing.assert_array_equal(filled[:, 0], True)
 
 
-def laid_out(groups: PackedGroups) -> list[list[list[int]]]:
-    """The completions of each row that holds any, in order, by bundle."""
+def completions_by_row(groups: PackedGroups) -> list[list[list[int]]]:
+    """Return the completions of each row that is not empty, in order, per bundle."""
     rows = [
         [list(dict.fromkeys(row[row >= 0].tolist())) for row in completion]
         for completion in groups.completions
     ]
-    return [[row for row in one if row] for one in rows]
+    return [[row for row in bundle if row] for bundle in rows]
 
 
 def test_packing_is_first_fit_decreasing() -> None:
     """A row has room for 12 tokens: 9 and 3, 7 and 5, 6 and 5; 12; 4, 4 and 4; 1."""
-    data = rolled(0)
+    data = make_rollout(0)
     data.prompts, data.completions = data.prompts[:2], [[1] * n for n in (5, 9, 3, 6, 7, 5)]
     data.completions += [[2] * n for n in (4, 12, 4, 4, 8, 1)]
     data.learned = np.ones((2, 6), bool)
     data.learned[1, 4] = False
     rows = [[[1, 2], [4, 0], [3, 5]], [[7], [6, 8, 9], [11]]]
-    assert laid_out(data.packed(bundles=1)) == [[row for group in rows for row in group]]
+    assert completions_by_row(data.pack(bundles=1)) == [[row for group in rows for row in group]]
 
 
 def test_packing_rejects_unpackable_batches() -> None:
-    data = rolled(0)
+    data = make_rollout(0)
     with pytest.raises(ValueError, match="completions must have at most 11 tokens, got 12"):
-        data.packed(width=11)
+        data.pack(width=11)
     data.prompts[3] = []
     with pytest.raises(ValueError, match="prompts must not be empty"):
-        data.packed()
+        data.pack()
 
 
 def test_packing_without_learnable_tokens_has_no_targets() -> None:
-    data = rolled(0)
+    data = make_rollout(0)
     data.learned[:] = False
-    groups = data.packed()
+    groups = data.pack()
     assert not groups.is_target.any()
     assert not scatter_to_targets(data.logprobs, groups).any()

@@ -41,7 +41,7 @@ PROGRAM = """
 
     graphdef, params = adapted(nnx.merge(graphdef, params))
     mesh = make_mesh(fsdp=fsdp, tensor=4 // fsdp)
-    batch = split_rows(rolled(5).shared(bundles=8, micro_batch_bundles=fsdp), 8 // fsdp)
+    batch = split_rows(make_rollout(5).make_batch(bundles=8, micro_batch_bundles=fsdp), 8 // fsdp)
     assert batch.groups.is_target.any(axis=(1, 2, 3)).sum() > 1  # several micro-batches are summed
 
     def two_steps(graphdef, params):

@@ -1,6 +1,6 @@
-"""The loss and its gradient beside those of TRL's GRPOTrainer, a published trainer.
+"""The loss and its gradient against those of TRL's GRPOTrainer.
 
-`python -m tests.training.learner.trl_values` has written what TRL computed.
+`python -m tests.training.learner.trl_values` writes TRL's values.
 """
 
 import json
@@ -16,9 +16,9 @@ from tests.training.learner.trl_values import (
     LIMIT,
     TEMPERATURE,
     VALUES,
-    case,
-    kept,
-    settings_of,
+    make_rollout,
+    make_settings,
+    summarize_gradient,
     tiny_model,
     trl_values,
 )
@@ -27,9 +27,9 @@ from training.learner.packing import pack_groups, scatter_to_targets
 from training.policy import huggingface
 
 
-def ours(combination: dict[str, Any]) -> tuple[float, dict[str, list[float]]]:
+def jaxlake_loss_and_gradients(combination: dict[str, Any]) -> tuple[float, dict[str, list[float]]]:
     """Return the loss, and the summary of each tensor's gradient by Hugging Face name."""
-    settings, data = settings_of(combination), case(combination["masked"])
+    settings, data = make_settings(combination), make_rollout(combination["masked"])
     groups = pack_groups(
         data.prompts,
         data.completions,
@@ -57,7 +57,7 @@ def ours(combination: dict[str, Any]) -> tuple[float, dict[str, list[float]]]:
 
     loss, gradient = loss_and_gradient(params)
     tensors = huggingface.state_tensors(nnx.merge(graphdef, gradient), untied=True)
-    return float(loss), {name: kept(name, np.asarray(tensor)) for name, tensor in tensors}
+    return float(loss), {name: summarize_gradient(name, np.asarray(leaf)) for name, leaf in tensors}
 
 
 QUICK = COMBINATIONS[-1]  # masked, GSPO, with a KL term and a constant length
@@ -65,8 +65,8 @@ QUICK = COMBINATIONS[-1]  # masked, GSPO, with a KL term and a constant length
 
 @pytest.mark.parametrize(
     "combination",
-    [pytest.param(one, marks=() if one == QUICK else pytest.mark.slow) for one in COMBINATIONS],
-    ids=lambda one: "-".join(map(str, one.values())),
+    [pytest.param(c, marks=() if c == QUICK else pytest.mark.slow) for c in COMBINATIONS],
+    ids=lambda combination: "-".join(map(str, combination.values())),
 )
 def test_loss_and_gradient_agree_with_trl(combination: dict[str, Any]) -> None:
     (stored,) = (
@@ -74,26 +74,26 @@ def test_loss_and_gradient_agree_with_trl(combination: dict[str, Any]) -> None:
         for entry in json.loads(VALUES.read_text())["combinations"]
         if combination.items() <= entry.items()
     )
-    loss, gradients = ours(combination)
+    loss, gradients = jaxlake_loss_and_gradients(combination)
     scale = 1.0
     if combination["aggregation"] == "sequence_mean":
-        # TRL's mean counts completions that are left out, as completions whose loss is 0.
-        is_trained = case(combination["masked"]).is_trained
+        # TRL's mean includes masked completions, with a loss of 0.
+        is_trained = make_rollout(combination["masked"]).is_trained
         scale = is_trained.size / is_trained.sum()
     assert loss == pytest.approx(stored["loss"] * scale, rel=1e-5)
     assert gradients.keys() == stored["gradients"].keys()
-    for name, (norm, product) in stored["gradients"].items():
+    for name, (norm, projection) in stored["gradients"].items():
         assert norm > 0
         assert gradients[name][0] == pytest.approx(norm * scale, rel=2e-5), name
-        assert gradients[name][1] == pytest.approx(product * scale, abs=5e-5 * norm), name
+        assert gradients[name][1] == pytest.approx(projection * scale, abs=5e-5 * norm), name
 
 
 @pytest.mark.slow
 def test_stored_trl_values_are_reproducible() -> None:
     pytest.importorskip("trl")
-    again, stored = trl_values()["combinations"], json.loads(VALUES.read_text())["combinations"]
-    assert len(again) == len(stored) == len(COMBINATIONS)
-    for computed, expected in zip(again, stored, strict=True):
+    results, stored = trl_values()["combinations"], json.loads(VALUES.read_text())["combinations"]
+    assert len(results) == len(stored) == len(COMBINATIONS)
+    for computed, expected in zip(results, stored, strict=True):
         assert computed["loss"] == pytest.approx(expected["loss"], rel=1e-5)
-        for name, (norm, product) in expected["gradients"].items():
-            assert computed["gradients"][name] == pytest.approx([norm, product], abs=2e-5 * norm)
+        for name, (norm, projection) in expected["gradients"].items():
+            assert computed["gradients"][name] == pytest.approx([norm, projection], abs=2e-5 * norm)

@@ -44,8 +44,8 @@ COMBINATIONS = [
 
 
 @dataclass(frozen=True)
-class Case:
-    """A batch of random numbers: log-probabilities, nats, are about those of the model."""
+class Rollout:
+    """A random batch; its log-probabilities, in nats, are close to the model's."""
 
     prompts: list[list[int]]
     completions: list[list[int]]
@@ -67,32 +67,32 @@ def tiny_model() -> Decoder:
     return model
 
 
-def case(masked: bool) -> Case:
+def make_rollout(masked: bool) -> Rollout:
     """Draw the batch; `masked` leaves some completions out, as truncated ones are."""
     rng = np.random.default_rng(1)
     lengths = rng.integers(1, LIMIT + 1, PROMPTS * COMPLETIONS)
     lengths[0] = LIMIT
 
-    def near(spread: float) -> list[np.ndarray]:
+    def draw_logprobs(spread: float) -> list[np.ndarray]:
         return [rng.normal(-3.2, spread, n).astype(np.float32) for n in lengths]
 
     is_trained = rng.random((PROMPTS, COMPLETIONS)) < (0.7 if masked else 1.0)
-    return Case(
+    return Rollout(
         [rng.integers(0, VOCABULARY, n).tolist() for n in rng.integers(1, 6, PROMPTS)],
         [rng.integers(0, VOCABULARY, n).tolist() for n in lengths],
         is_trained,
         rng.normal(size=is_trained.shape).astype(np.float32),
-        *(near(spread) for spread in (0.3, 0.5, 0.8)),
+        *(draw_logprobs(spread) for spread in (0.3, 0.5, 0.8)),
     )
 
 
-def settings_of(combination: dict[str, Any]) -> Grpo:
-    """Return the options of a combination, with clips that some ratios meet."""
+def make_settings(combination: dict[str, Any]) -> Grpo:
+    """Return the options of a combination, with clips that some ratios exceed."""
     options = {name: value for name, value in combination.items() if name != "masked"}
     return Grpo(completions=COMPLETIONS, clip_low=0.2, clip_high=0.28, **options)
 
 
-def kept(name: str, gradient: np.ndarray) -> list[float]:
+def summarize_gradient(name: str, gradient: np.ndarray) -> list[float]:
     """Return the summary of a tensor's gradient: its norm and its product with random numbers."""
     rng = np.random.default_rng(list(name.encode()))
     wide = np.asarray(gradient, np.float64)
@@ -112,7 +112,7 @@ def trl_values() -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as scratch:
         folder = huggingface.save(tiny_model(), Path(scratch) / "model", tokenizer_from=None)
         for combination in COMBINATIONS:
-            settings, data = settings_of(combination), case(bool(combination["masked"]))
+            settings, data = make_settings(combination), make_rollout(bool(combination["masked"]))
             pairs = zip(data.old, data.sampler, strict=True)
             inputs = trl_inputs(
                 data.prompts,
@@ -138,7 +138,7 @@ def trl_values() -> dict[str, Any]:
             loss = trainer.compute_loss(trainer.model, inputs)
             loss.backward()
             gradients = {
-                name: kept(name, leaf.grad.numpy())
+                name: summarize_gradient(name, leaf.grad.numpy())
                 for name, leaf in trainer.model.named_parameters()
             }
             results.append(combination | {"loss": loss.item(), "gradients": gradients})

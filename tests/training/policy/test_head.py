@@ -10,7 +10,7 @@ from training.policy.head import chunked_logprobs
 B, T, V, D = 2, 70, 41, 12
 
 
-def drawn(length: int = T):
+def random_inputs(length: int = T):
     keys = jax.random.split(jax.random.key(0), 4)
     return (
         jax.random.normal(keys[0], (B, length, D)),
@@ -20,26 +20,26 @@ def drawn(length: int = T):
     )
 
 
-def plain(hidden, head, targets, temperature):
+def unchunked_logprobs(hidden, head, targets, temperature):
     logits = jnp.einsum("btd,vd->btv", hidden, head, precision="highest") / temperature
     return jnp.take_along_axis(jax.nn.log_softmax(logits), targets[..., None], -1)[..., 0]
 
 
 @pytest.mark.parametrize("chunk", [1, 9, T])
 def test_scores_and_gradients_match_log_softmax(chunk: int):
-    hidden, head, targets, slope = drawn()
+    hidden, head, targets, score_weights = random_inputs()
 
-    def ours(hidden, head):
+    def chunked_loss(hidden, head):
         scores = chunked_logprobs(hidden, head, targets, 0.7, chunk=chunk, mesh=None)
-        return jnp.sum(scores * slope), scores
+        return jnp.sum(scores * score_weights), scores
 
-    def theirs(hidden, head):
-        scores = plain(hidden, head, targets, 0.7)
-        return jnp.sum(scores * slope), scores
+    def expected_loss(hidden, head):
+        scores = unchunked_logprobs(hidden, head, targets, 0.7)
+        return jnp.sum(scores * score_weights), scores
 
     results, expected = (
         jax.jit(jax.value_and_grad(function, argnums=(0, 1), has_aux=True))(hidden, head)
-        for function in (ours, theirs)
+        for function in (chunked_loss, expected_loss)
     )
     jax.tree.map(
         lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4), results, expected
@@ -47,17 +47,19 @@ def test_scores_and_gradients_match_log_softmax(chunk: int):
 
 
 def test_bfloat16_head_gradient_sums_in_float32():
-    """One chunk per position, as many as the trainee has: the sum is long, its terms are small."""
-    hidden, head, targets, slope = drawn(300)
-    # Rounded beforehand, so that what differs is how the products and the sum are made.
+    """One chunk per position makes a long sum of small terms."""
+    hidden, head, targets, score_weights = random_inputs(300)
+    # Rounded first, so that only the precision of products and sums differs.
     hidden, head = (leaf.astype(jnp.bfloat16).astype(jnp.float32) for leaf in (hidden, head))
-    slope = jnp.abs(slope)  # of one sign, so that the sum grows large beside its terms
+    score_weights = jnp.abs(score_weights)  # equal signs make the sum large compared with its terms
 
     def loss(head, dtype):
         scores = chunked_logprobs(hidden.astype(dtype), head, targets, 1.0, chunk=1, mesh=None)
-        return jnp.sum(scores * slope)
+        return jnp.sum(scores * score_weights)
 
-    exact = jax.grad(lambda head: jnp.sum(plain(hidden, head, targets, 1.0) * slope))(head)
+    exact = jax.grad(
+        lambda head: jnp.sum(unchunked_logprobs(hidden, head, targets, 1.0) * score_weights)
+    )(head)
     gradient = jax.jit(jax.grad(lambda head: loss(head, jnp.bfloat16)))(head)
     assert gradient.dtype == jnp.float32
     error = jnp.linalg.norm(gradient - exact) / jnp.linalg.norm(exact)
