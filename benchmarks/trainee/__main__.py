@@ -40,8 +40,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser.parse_args(argv)
     if args.beside_trl:
         result = measure_beside_trl(args.repeats, _SECONDS)
-        for lengths, row in result["rollouts"].items():
-            print(f"{lengths}: {json.dumps(row)}")
+        for rollout_set, row in result["rollouts"].items():
+            print(f"{rollout_set}: {json.dumps(row)}")
         if args.json is not None:
             write_result(args.json, result)
         return 0

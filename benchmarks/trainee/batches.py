@@ -18,8 +18,8 @@ from training.rollout.rollout import Rollout
 from training.sampling.sampler import Completion
 from training.schema import Grpo, RunConfig, load
 
-LENGTHS = ("plans", "limit")
-"""Lengths of answers: those of plans within four tokens, or all at the token limit."""
+ROLLOUT_SETS = ("plans", "limit")
+"""Answers about as long as plans (within four tokens), or all at the token limit."""
 
 
 @dataclass(frozen=True)
@@ -66,29 +66,29 @@ def make_miniature(folder: Path) -> tuple[RunConfig, Policy, Any, list[tuple[lis
 
 
 def draw_answers(
-    config: RunConfig, lengths_of_plans: list[int], lengths: str
+    config: RunConfig, plan_lengths: list[int], rollout_set: str
 ) -> tuple[list[list[int]], np.ndarray]:
     """Draw answers of random tokens, and rewards, float32 (P, n), that differ in every group."""
     rng = np.random.default_rng(1)
     count, limit = config.grpo.completions, config.prompt.max_tokens
     answers, rewards = [], []
-    for length in lengths_of_plans:
+    for length in plan_lengths:
         token_counts = np.clip(length + rng.integers(-4, 5, count), 1, limit)
-        token_counts[(rng.random(count) < 1 / 32) | (lengths == "limit")] = limit
+        token_counts[(rng.random(count) < 1 / 32) | (rollout_set == "limit")] = limit
         size = config.model.scratch.vocab_size
         answers += [rng.integers(0, size, tokens).tolist() for tokens in token_counts.tolist()]
         rewards.append(rng.permutation([0.0, 1.0, *rng.choice([0.0, 0.6, 1.0], count - 2)]))
     return answers, np.array(rewards, np.float32)
 
 
-def write_case(folder: Path) -> tuple[RunConfig, dict[str, int]]:
+def write_rollout_sets(folder: Path) -> tuple[RunConfig, dict[str, int]]:
     """Write the model of configs/scratch.yaml and its updates; return counts of their contents."""
     config, policy, params, boards = make_miniature(folder / "model")
     rng = np.random.default_rng(3)
     counts: dict[str, int] = {}
     size = len(policy.tokenizer)
-    for lengths in LENGTHS:
-        token_ids, rewards = draw_answers(config, [length for _, length in boards], lengths)
+    for rollout_set in ROLLOUT_SETS:
+        token_ids, rewards = draw_answers(config, [length for _, length in boards], rollout_set)
         prompts = [prompt for prompt, _ in boards]
         repeated = [prompt for prompt in prompts for _ in range(config.grpo.completions)]
         # The tokenizer has fewer tokens than configured, and PyTorch rejects larger ids.
@@ -113,16 +113,16 @@ def write_case(folder: Path) -> tuple[RunConfig, dict[str, int]]:
             "importance": [row.tolist() for row in factors],
             "rewards": rewards.tolist(),
         }
-        write_text_atomic(folder / f"{lengths}.json", json.dumps(fields))
-        counts[f"{lengths}_tokens"] = sum(map(len, policy_logprobs))
+        write_text_atomic(folder / f"{rollout_set}.json", json.dumps(fields))
+        counts[f"{rollout_set}_tokens"] = sum(map(len, policy_logprobs))
         counts["rows"] = len(pairs)
         counts["longest"] = max(len(prompt) for prompt in repeated) + config.prompt.max_tokens
     return config, counts
 
 
-def read_update(folder: Path, lengths: str) -> Update:
-    """Read a case written by `write_case`."""
-    fields = json.loads((folder / f"{lengths}.json").read_text())
+def read_update(folder: Path, rollout_set: str) -> Update:
+    """Read a set of rollouts that `write_rollout_sets` wrote."""
+    fields = json.loads((folder / f"{rollout_set}.json").read_text())
     arrays = {
         name: [np.asarray(row, np.float32) for row in fields[name]]
         for name in ("sampler_logprobs", "importance")

@@ -13,7 +13,7 @@ from statistics import median
 from typing import Any
 
 from benchmarks.lake.protocol import Worker
-from benchmarks.trainee.batches import LENGTHS, write_case
+from benchmarks.trainee.batches import ROLLOUT_SETS, write_rollout_sets
 
 SIDES = {"ours": "benchmarks.trainee.own_update", "TRL": "benchmarks.trainee.trl_update"}
 # Each side runs with its faster setting: large pages slow PyTorch down.
@@ -33,10 +33,10 @@ def measure_beside_trl(repeats: int, seconds: float) -> dict[str, Any]:
     """
     load_before = os.getloadavg()[0]
     times: dict[str, dict[str, list[float]]] = {
-        lengths: {side: [] for side in SIDES} for lengths in LENGTHS
+        rollout_set: {side: [] for side in SIDES} for rollout_set in ROLLOUT_SETS
     }
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-        config, counts = write_case(Path(folder))
+        config, counts = write_rollout_sets(Path(folder))
         workers = {
             side: stack.enter_context(
                 Worker(Path(sys.executable), module, _ENVIRONMENT_VARIABLES[side])
@@ -46,10 +46,10 @@ def measure_beside_trl(repeats: int, seconds: float) -> dict[str, Any]:
         first = {side: worker.ask("prepare", folder=folder) for side, worker in workers.items()}
         require_equal_updates(first)
         for _ in range(repeats):
-            for lengths in LENGTHS:
+            for rollout_set in ROLLOUT_SETS:
                 for side, worker in workers.items():
-                    timing = worker.ask("measure", lengths=lengths, seconds=seconds)
-                    times[lengths][side].append(timing["seconds"] / timing["units"])
+                    timing = worker.ask("measure", rollout_set=rollout_set, seconds=seconds)
+                    times[rollout_set][side].append(timing["seconds"] / timing["units"])
     return {
         "unit": "seconds per update",
         "repeats": repeats,
@@ -63,11 +63,11 @@ def measure_beside_trl(repeats: int, seconds: float) -> dict[str, Any]:
         **counts,
         "first_updates": first,
         "rollouts": {
-            lengths: {
+            rollout_set: {
                 **{side: _spread(values) for side, values in sides.items()},
                 "ratio": _spread([b / a for a, b in zip(*sides.values(), strict=True)]),
             }
-            for lengths, sides in times.items()
+            for rollout_set, sides in times.items()
         },
     }
 
@@ -75,11 +75,11 @@ def measure_beside_trl(repeats: int, seconds: float) -> dict[str, Any]:
 def require_equal_updates(first: dict[str, dict[str, dict[str, float]]]) -> None:
     """Raise a `ValueError` if the first updates of both sides differ."""
     ours, theirs = first.values()
-    for lengths, measured in ours.items():
+    for rollout_set, measured in ours.items():
         for name, value in measured.items():
-            expected = theirs[lengths][name]
+            expected = theirs[rollout_set][name]
             if not abs(value - expected) <= _TOLERANCE * abs(expected):
-                raise ValueError(f"{lengths}: {name} is {value:g} here and {expected:g} in TRL")
+                raise ValueError(f"{rollout_set}: {name} is {value:g} here and {expected:g} in TRL")
 
 
 def _spread(values: list[float]) -> dict[str, float]:

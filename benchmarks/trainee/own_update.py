@@ -8,7 +8,7 @@ from typing import Any
 import jax
 
 from benchmarks.lake.protocol import ROOT, repeat, serve
-from benchmarks.trainee.batches import LENGTHS, read_update
+from benchmarks.trainee.batches import ROLLOUT_SETS, read_update
 from training.learner.grpo_step import make_grpo_optimizer, make_grpo_step
 from training.learner.optimizer import initial_state
 from training.phases import grpo_update
@@ -29,26 +29,26 @@ class OwnUpdate:
             policy.graphdef, config.grpo, None, config.sampling.temperature, config.grpo_steps
         )
         first = initial_state(params, make_grpo_optimizer(config.grpo, config.grpo_steps))
-        self._rollouts = {length: read_update(Path(folder), length).rollout() for length in LENGTHS}
-        self._states = {length: jax.tree.map(jax.numpy.copy, first) for length in LENGTHS}
-        return {length: self._update(length) for length in LENGTHS}
+        self._rollouts = {name: read_update(Path(folder), name).rollout() for name in ROLLOUT_SETS}
+        self._states = {name: jax.tree.map(jax.numpy.copy, first) for name in ROLLOUT_SETS}
+        return {name: self._update(name) for name in ROLLOUT_SETS}
 
-    def measure(self, lengths: str, seconds: float) -> dict[str, Any]:
+    def measure(self, rollout_set: str, seconds: float) -> dict[str, Any]:
         """Take updates for `seconds`."""
 
         def call() -> float:
-            self._update(lengths)
+            self._update(rollout_set)
             return 1.0
 
         return repeat(call, seconds)
 
-    def _update(self, lengths: str) -> dict[str, float]:
-        params = self._states[lengths].params
-        batch = grpo_update.make_rollout_batch(self._run, params, self._rollouts[lengths])
+    def _update(self, rollout_set: str) -> dict[str, float]:
+        params = self._states[rollout_set].params
+        batch = grpo_update.make_rollout_batch(self._run, params, self._rollouts[rollout_set])
         (minibatch,) = grpo_update._minibatches(batch, self._run)
-        self._states[lengths], metrics = self._step(self._states[lengths], minibatch)
+        self._states[rollout_set], metrics = self._step(self._states[rollout_set], minibatch)
         values = jax.device_get(metrics)
-        jax.block_until_ready(self._states[lengths])
+        jax.block_until_ready(self._states[rollout_set])
         return {name: float(values[name]) for name in ("loss", "grad_norm")}
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from benchmarks.lake.protocol import ROOT, repeat, serve
-from benchmarks.trainee.batches import LENGTHS, read_update
+from benchmarks.trainee.batches import ROLLOUT_SETS, read_update
 from benchmarks.trainee.trl_trainer import make_trainer, split_micro_batches, trl_inputs
 from training.policy.tokenizer import load_tokenizer
 from training.schema import load
@@ -27,8 +27,8 @@ class TrlUpdate:
         self._scratch = tempfile.TemporaryDirectory()
         tokenizer = load_tokenizer(Path(folder) / "model")
         self._trainers, self._parts, self._max_grad_norm = {}, {}, config.grpo.max_grad_norm
-        for lengths in LENGTHS:
-            update = read_update(Path(folder), lengths)
+        for rollout_set in ROLLOUT_SETS:
+            update = read_update(Path(folder), rollout_set)
             inputs = trl_inputs(
                 update.prompts,
                 update.completions,
@@ -42,29 +42,29 @@ class TrlUpdate:
                 Path(folder) / "model",
                 tokenizer,
                 config.grpo,
-                Path(self._scratch.name) / lengths,
+                Path(self._scratch.name) / rollout_set,
                 temperature=config.sampling.temperature,
                 max_tokens=config.prompt.max_tokens,
                 num_completions=len(update.completions),
                 micro_batch_size=size,
             )
             trainer.create_optimizer()
-            self._trainers[lengths] = trainer
-            self._parts[lengths] = split_micro_batches(inputs, size)
-        return {lengths: self._update(lengths) for lengths in LENGTHS}
+            self._trainers[rollout_set] = trainer
+            self._parts[rollout_set] = split_micro_batches(inputs, size)
+        return {rollout_set: self._update(rollout_set) for rollout_set in ROLLOUT_SETS}
 
-    def measure(self, lengths: str, seconds: float) -> dict[str, Any]:
+    def measure(self, rollout_set: str, seconds: float) -> dict[str, Any]:
         """Take updates for `seconds`."""
 
         def call() -> float:
-            self._update(lengths)
+            self._update(rollout_set)
             return 1.0
 
         return repeat(call, seconds)
 
-    def _update(self, lengths: str) -> dict[str, float]:
-        trainer, total = self._trainers[lengths], 0.0
-        for part in self._parts[lengths]:
+    def _update(self, rollout_set: str) -> dict[str, float]:
+        trainer, total = self._trainers[rollout_set], 0.0
+        for part in self._parts[rollout_set]:
             loss = trainer.compute_loss(trainer.model, part)
             loss.backward()
             total += float(loss.detach())

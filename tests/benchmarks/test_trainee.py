@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 
-from benchmarks.trainee.batches import LENGTHS
+from benchmarks.trainee.batches import ROLLOUT_SETS
 from benchmarks.trainee.beside import require_equal_updates
 from benchmarks.trainee.update import Work, measure_update
 from tests.paths import ROOT
@@ -36,4 +36,4 @@ def test_unequal_updates_are_rejected():
 def test_committed_comparison_has_equal_updates():
     result = json.loads((ROOT / "benchmarks/results/grpo-update.json").read_text())
     require_equal_updates(result["first_updates"])
-    assert set(result["rollouts"]) == set(LENGTHS)
+    assert set(result["rollouts"]) == set(ROLLOUT_SETS)

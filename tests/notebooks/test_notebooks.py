@@ -8,7 +8,7 @@ from statistics import fmean
 import pytest
 
 from tests.paths import ROOT
-from tests.training.sample_run import write_run
+from tests.training.sample_run import write_sample_run_with_tokenizer
 
 nbclient = pytest.importorskip("nbclient")
 nbformat = pytest.importorskip("nbformat")
@@ -63,7 +63,7 @@ def test_notebooks_install_requirements_and_name_no_path(path: Path):
 
 @pytest.mark.slow
 def test_anatomy_notebook_matches_the_run_files(tmp_path: Path):
-    run = write_run(tmp_path / "run", {"kind": "checkpoint"})
+    run = write_sample_run_with_tokenizer(tmp_path / "run", {"kind": "checkpoint"})
     (run / "checkpoints/1").mkdir(parents=True)
     (run / "checkpoints/1/an-array").touch()
     executed = execute("anatomy_of_a_run", tmp_path, JAXLAKE_RUN=str(run))

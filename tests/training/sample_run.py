@@ -1,6 +1,6 @@
 """A run directory without training.
 
-Boards, plans, verdicts and decisions are real; weights and the records of updates are invented.
+Boards, plans, verdicts and decisions are real; weights and update records are made up.
 """
 
 import math
@@ -35,7 +35,7 @@ from training.run.seeds import derive_seed
 from training.schema import RunConfig
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>&amp; \u202e \ud800"
-"""Text of a model that no page may execute; the last character is half of a surrogate pair."""
+"""Model output that pages must escape; the last character is a lone surrogate."""
 
 CONFIG = {
     "name": "sample",
@@ -93,8 +93,10 @@ NOTES = ("More holes next.", f"Size 5 again.\n{HOSTILE[:-1]}", "")
 """The engineer's notes for the next stage, for contexts with a Summary block."""
 
 
-def write_run(path: Path, choice: dict[str, Any], skill: tuple[float, ...] = SKILL) -> Path:
-    """A sample run with this `engineer` section, whose policies have a tokenizer."""
+def write_sample_run_with_tokenizer(
+    path: Path, choice: dict[str, Any], skill: tuple[float, ...] = SKILL
+) -> Path:
+    """Write a sample run with this `engineer` section, whose policies have a tokenizer."""
     config = RunConfig.model_validate(CONFIG | {"engineer": choice})
     tokenizer = train_tokenizer(
         [escape_surrogates(text) for answers in DESIGNS for text in answers], 300
@@ -104,12 +106,12 @@ def write_run(path: Path, choice: dict[str, Any], skill: tuple[float, ...] = SKI
 
 def write_sample_run(
     path: Path,
-    config: RunConfig | None = None,  # like `CONFIG`, of three stages
+    config: RunConfig | None = None,  # must have three stages; default: `CONFIG`
     *,
     skill: Sequence[float] = SKILL,
-    count_tokens: CountTokens | None = None,  # of the engineer's answers; None: an estimate
-    design_seconds: float | None = None,  # logged for each Design phase; None: none is logged
-    tokenizer: PreTrainedTokenizerFast | None = None,  # of the policy, counts tokens then
+    count_tokens: CountTokens | None = None,  # in the engineer's answers; default: an estimate
+    design_seconds: float | None = None,  # logged for each Design phase unless None
+    tokenizer: PreTrainedTokenizerFast | None = None,  # the policy's; overrides `count_tokens`
 ) -> Path:
     """Write a finished run of three stages without checkpoints, and return `path`.
 
@@ -121,7 +123,7 @@ def write_sample_run(
     rng = np.random.default_rng(config.seed)
     boards = validation_set(config)
     if tokenizer is not None:
-        count_tokens = _counter(tokenizer)
+        count_tokens = _make_token_counter(tokenizer)
     warm_start = [
         records.WarmStartMetrics(
             step=step,
@@ -130,9 +132,9 @@ def write_sample_run(
         )
         for step in range(10, 201, 10)
     ]
-    updates = list(_updates(rng, config, skill))
+    updates = list(_make_updates(rng, config, skill))
     directory.metrics.write([*warm_start, *updates])
-    directory.timings.write(_timings(updates, design_seconds))
+    directory.timings.write(_make_timings(updates, design_seconds))
 
     for stage in range(config.stages.count + 1):
         files, trained_on = directory.stage(stage), None
@@ -140,11 +142,11 @@ def write_sample_run(
             configuration = get_configuration(config, read_stage_results(directory, config), stage)
             files.configuration.write(configuration)
             if tokenizer is not None:
-                drawn = get_stage_instances(config, directory, stage, configuration, boards)
-                files.shortfalls.write(drawn.shortfalls)
-                files.environment.write(drawn.statistics)
-                trained_on = drawn.instances
-        texts = _answers(np.random.default_rng([config.seed, stage]), boards, skill[stage])
+                stage_boards = get_stage_instances(config, directory, stage, configuration, boards)
+                files.shortfalls.write(stage_boards.shortfalls)
+                files.environment.write(stage_boards.statistics)
+                trained_on = stage_boards.instances
+        texts = _make_answers(np.random.default_rng([config.seed, stage]), boards, skill[stage])
         answers = [SampledAnswer(text, 18, truncated=False) for text in texts]
         files.episodes.write(judge_answers(config, boards, answers))
         if stage > 0:
@@ -158,21 +160,21 @@ def write_sample_run(
     return path
 
 
-def _counter(tokenizer: PreTrainedTokenizerFast) -> CountTokens:
-    """How many tokens any text is, half surrogate pairs too, which no tokenizer takes."""
+def _make_token_counter(tokenizer: PreTrainedTokenizerFast) -> CountTokens:
+    """Return a function that counts the tokens of a text, which may have lone surrogates."""
     return lambda text: len(tokenizer.encode(escape_surrogates(text), add_special_tokens=False))
 
 
-def _answers(rng: np.random.Generator, boards: InstanceSet, skill: float) -> list[str]:
-    """Optimal plans in words, all but a share of `skill` of them damaged in one of many ways."""
+def _make_answers(rng: np.random.Generator, boards: InstanceSet, skill: float) -> list[str]:
+    """Return answers: a share of `skill` are optimal plans, the others are damaged plans."""
     plans = np.asarray(boards.solutions.plan)
     return [
-        target(plan) if rng.random() < skill else _damaged(rng, plan, int(size))
+        target(plan) if rng.random() < skill else _damage_plan(rng, plan, int(size))
         for plan, size in zip(plans, np.asarray(boards.instances.size), strict=True)
     ]
 
 
-def _damaged(rng: np.random.Generator, plan: np.ndarray, size: int) -> str:
+def _damage_plan(rng: np.random.Generator, plan: np.ndarray, size: int) -> str:
     kind = rng.choice(["junk", "short", "far", "swapped", "detour", "random"])
     plan = plan.copy()
     length = int(np.flatnonzero((plan != Action.WAIT).any(axis=1)).max()) + 1
@@ -191,10 +193,10 @@ def _damaged(rng: np.random.Generator, plan: np.ndarray, size: int) -> str:
     return target(plan)
 
 
-def _updates(
+def _make_updates(
     rng: np.random.Generator, config: RunConfig, skill: Sequence[float]
 ) -> Iterator[records.UpdateMetrics]:
-    """Updates of a policy that gets better; all numbers are invented."""
+    """Yield the records of updates of a policy that improves."""
     count = UPDATES * config.stages.count
     groups = list(config.environment.initial.values())
     for number in range(count):
@@ -240,7 +242,7 @@ def _group_metrics(valid: int) -> records.GroupMetrics:
     )
 
 
-def _timings(
+def _make_timings(
     updates: list[records.UpdateMetrics], design_seconds: float | None
 ) -> Iterator[records.TimingRecord]:
     for record in updates:
@@ -248,11 +250,11 @@ def _timings(
         position = {name: getattr(record, name) for name in ("phase", "stage", "update", "step")}
         yield records.TimingRecord(**position, seconds=seconds)
     for stage in range(4):
-        took = {"validate": 9.5}
-        yield records.TimingRecord(phase="validate", stage=stage, step=200, seconds=took)
+        seconds = {"validate": 9.5}
+        yield records.TimingRecord(phase="validate", stage=stage, step=200, seconds=seconds)
     for stage in range(1, 4) if design_seconds is not None else ():
-        took = {"design": design_seconds}
-        yield records.TimingRecord(phase="design", stage=stage, step=200, seconds=took)
+        seconds = {"design": design_seconds}
+        yield records.TimingRecord(phase="design", stage=stage, step=200, seconds=seconds)
 
 
 def _design(directory: RunDirectory, config: RunConfig, count: CountTokens) -> None:

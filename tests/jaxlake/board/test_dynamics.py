@@ -37,7 +37,7 @@ def test_unknown_actions_are_off_board(action, max_size):
     assert moved.positions[0].tolist() == [0, 1]
 
 
-def test_joint_actions_match_a_plain_walk():
+def test_joint_actions_match_python_reference():
     rng = random.Random(3)
     joint_actions = np.array(list(itertools.product(range(5), repeat=3)), np.int8)
     steps = jax.jit(jax.vmap(jaxlake.step, (None, None, 0)))

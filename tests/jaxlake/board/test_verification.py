@@ -120,7 +120,7 @@ def corrupted():
     return verdicts, standing, (instances(grids, 7, AGENTS), padded, lengths, parsed, optima)
 
 
-def test_verify_matches_a_plain_walk(corrupted):
+def test_verify_matches_python_reference(corrupted):
     verdicts, standing, arguments = corrupted
     outcomes = jax.tree.map(np.asarray, _verify_all(*arguments))
     batch, *_, optima = arguments

@@ -71,7 +71,7 @@ def _staying_agents(grid: list[str], cells: list, actions: list[int], priority: 
 
 
 @pytest.mark.parametrize("policy", [ConflictPolicy.BLOCK_BOTH, ConflictPolicy.PRIORITY])
-def test_conflict_resolution_matches_a_plain_walk(crowds, policy):
+def test_conflict_resolution_matches_python_reference(crowds, policy):
     grids, cells_before, actions, boards, positions, padded_actions = crowds
     result = _resolve_all(policy, boards, positions, padded_actions)
     changed = 0
@@ -96,7 +96,7 @@ def test_conflict_resolution_matches_a_plain_walk(crowds, policy):
     assert not result.failed.any()
 
 
-def test_fail_policy_matches_a_plain_walk(crowds):
+def test_fail_policy_matches_python_reference(crowds):
     grids, cells_before, actions, boards, positions, padded_actions = crowds
     result = _resolve_all(ConflictPolicy.FAIL, boards, positions, padded_actions)
     kinds, agents = jax.device_get(jax.vmap(first_failure)(result.attempt))
@@ -133,8 +133,8 @@ def _check_step(grid, starts, actions):
 
 @pytest.mark.parametrize("agents", [1, 2, 5])
 @pytest.mark.parametrize("policy", ConflictPolicy)
-def test_gpu_conflict_resolution_is_bit_identical(policy, agents):
-    """Also with masked agents, agents in one cell, and unknown actions."""
+def test_packed_and_unpacked_resolution_agree(policy, agents):
+    """Boards have masked agents, agents that share a cell, and unknown actions."""
     B, rng = 4000, np.random.default_rng(agents)
     size = rng.integers(2, N + 1, B)
     outside = np.arange(N) >= size[:, None]

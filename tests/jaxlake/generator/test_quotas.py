@@ -1,4 +1,4 @@
-"""Quotas of boards: when generation gives up a kind, and which candidates are duplicates.
+"""Quotas of boards: when drawing stops for a cell, and which candidates are duplicates.
 
 24 boards of two agents exist on 2x2 without holes. All are solvable and none needs a wait, so every
 candidate is accepted, surplus, or a duplicate.
@@ -33,34 +33,32 @@ def fill_two_by_two(key, no_wait, wait, *seen_boards, oversample=False):
 
 
 def test_draw_continues_while_half_of_the_boards_are_new():
-    twenty, counts_made, counts = fill_two_by_two(1, 20, 0)
-    assert counts_made == [20, 0]
+    twenty_boards, accepted, counts = fill_two_by_two(1, 20, 0)
+    assert accepted == [20, 0]
     assert counts["candidates"] - counts["duplicates"] == 20
-    _, counts_made, counts = fill_two_by_two(2, BOARDS, 0, twenty)
-    assert counts_made == [BOARDS - 20, 0]
+    _, accepted, counts = fill_two_by_two(2, BOARDS, 0, twenty_boards)
+    assert accepted == [BOARDS - 20, 0]
     assert counts["candidates"] - counts["duplicates"] == BOARDS - 20
     assert BUDGET <= counts["candidates"] < 2 * BUDGET
 
 
-def test_draw_gives_up_exhausted_cells_after_a_few_calls(monkeypatch):
-    all_boards, counts_made, _ = fill_two_by_two(6, BOARDS, 0)
-    assert counts_made == [BOARDS, 0]
+def test_draw_stops_at_exhausted_cells_after_a_few_calls(monkeypatch):
+    all_boards, accepted, _ = fill_two_by_two(6, BOARDS, 0)
+    assert accepted == [BOARDS, 0]
     calls = []
     draw = DrawOptions.draw
     monkeypatch.setattr(DrawOptions, "draw", lambda *arguments: calls.append(0) or draw(*arguments))
-    _, counts_made, counts = fill_two_by_two(7, 1, 0, all_boards)
-    assert counts_made == [0, 0]
+    _, accepted, counts = fill_two_by_two(7, 1, 0, all_boards)
+    assert accepted == [0, 0]
     assert BUDGET <= counts["candidates"] == counts["duplicates"] < 2 * BUDGET
     assert len(calls) < 30
 
 
 def test_surplus_boards_are_not_duplicates():
     """The first call draws a seen board; the second draws at least eight and accepts one."""
-    first, counts_made, counts = fill_two_by_two(3, 1, 0)
-    assert (counts_made, counts["candidates"], counts["duplicates"]) == ([1, 0], 1, 0)
-    _, counts_made, counts = fill_two_by_two(3, 1, 0, first, oversample=True)
-    assert counts_made == [1, 0]
-    assert counts["candidates"] - counts["duplicates"] in (
-        7,
-        8,
-    )  # depends on whether the eight contain the seen board
+    first, accepted, counts = fill_two_by_two(3, 1, 0)
+    assert (accepted, counts["candidates"], counts["duplicates"]) == ([1, 0], 1, 0)
+    _, accepted, counts = fill_two_by_two(3, 1, 0, first, oversample=True)
+    assert accepted == [1, 0]
+    # Depends on whether the eight contain the seen board.
+    assert counts["candidates"] - counts["duplicates"] in (7, 8)

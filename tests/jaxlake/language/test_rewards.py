@@ -63,7 +63,7 @@ def walks():
     return [(*walk, optimum and optimum[0]) for walk, optimum in zip(drawn, optima, strict=True)]
 
 
-def test_scores_match_a_plain_walk(walks):
+def test_scores_match_python_reference(walks):
     grids, plans, optima = (list(column) for column in zip(*walks, strict=True))
     seen_results = set()
     for (grid, plan, optimum), result in zip(

@@ -98,7 +98,7 @@ def test_shortest_path_ties_are_broken_evenly():
     ],
     ids=str,
 )
-def test_outcomes_match_a_plain_walk(policy, conflict):
+def test_outcomes_match_python_reference(policy, conflict):
     grids = _random_grids(2, 60, 3) + _random_grids(3, 40, 2)
     played = _play(policy, _make_boards(grids), conflict=conflict)
     _assert_outcomes_match_oracle(grids, played)

@@ -26,12 +26,12 @@ def simulated_coverage(
     by `deviation`.
     """
     rng, rate, repeats = np.random.default_rng(11), 0.3, 200
-    rates = differences = 0
+    rate_hits = difference_hits = 0
 
     def draw_answers(chances: np.ndarray) -> np.ndarray:
         shifts = rng.normal(0.0, deviation, size=(seeds, 1))
-        room = np.where(shifts > 0, (1 - chances) / (1 - rate), chances / rate)
-        return rng.random((seeds, boards)) < chances + shifts * room
+        scales = np.where(shifts > 0, (1 - chances) / (1 - rate), chances / rate)
+        return rng.random((seeds, boards)) < chances + shifts * scales
 
     for _ in range(repeats):
         shared, independent = rng.beta(rate / 3, (1 - rate) / 3, size=(2, boards))
@@ -39,9 +39,9 @@ def simulated_coverage(
         second = draw_answers(np.where(rng.random(boards) < independent_share, independent, shared))
         rate_interval = mean_interval(first, resamples=400)
         difference_interval = mean_interval(first.astype(int) - second, resamples=400)
-        rates += rate_interval.low <= rate <= rate_interval.high
-        differences += difference_interval.low <= 0 <= difference_interval.high
-    return rates / repeats, differences / repeats
+        rate_hits += rate_interval.low <= rate <= rate_interval.high
+        difference_hits += difference_interval.low <= 0 <= difference_interval.high
+    return rate_hits / repeats, difference_hits / repeats
 
 
 def test_interval_coverage_is_nominal():
@@ -51,9 +51,9 @@ def test_interval_coverage_is_nominal():
 
 @pytest.mark.parametrize("independent_share", [0.0, 0.25])
 def test_intervals_account_for_shared_boards(independent_share):
-    rates, differences = simulated_coverage(3, 0.0, 900, independent_share)
-    assert rates >= 0.91
-    assert differences >= 0.93
+    rate_coverage, difference_coverage = simulated_coverage(3, 0.0, 900, independent_share)
+    assert rate_coverage >= 0.91
+    assert difference_coverage >= 0.93
 
 
 def test_resamples_have_the_crossed_variance():
@@ -100,8 +100,8 @@ def test_power_matches_simulated_t_tests(seeds: int):
     error = deviation / np.sqrt(seeds)
     rng = np.random.default_rng(seeds)
     for difference in (result.detectable, 0.02):
-        drawn = rng.normal(difference, deviation, (20_000, seeds))
-        simulated_power = np.mean(stats.ttest_1samp(drawn, 0.0, axis=1).pvalue < 0.05)
+        samples = rng.normal(difference, deviation, (20_000, seeds))
+        simulated_power = np.mean(stats.ttest_1samp(samples, 0.0, axis=1).pvalue < 0.05)
         assert power(difference / error, seeds) == pytest.approx(simulated_power, abs=0.015)
     assert power(result.detectable / error, seeds) == pytest.approx(0.8)
     assert power(0.0, seeds) == pytest.approx(0.05, rel=1e-3)

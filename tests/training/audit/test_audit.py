@@ -11,7 +11,7 @@ import pytest
 
 from engineer import BLOCKS
 from jaxlake.command_line.entry import main
-from tests.training.sample_run import write_run
+from tests.training.sample_run import write_sample_run_with_tokenizer
 from training.audit import audit_run, check_weight_digests, write_stage_digests
 from training.errors import UserError
 from training.phases.picking import get_stage_instances
@@ -25,7 +25,7 @@ Damage = Callable[[Path], object]
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     choice = {"style": "full", "blocks": list(BLOCKS)}
-    return write_run(tmp_path_factory.mktemp("runs") / "sample", choice)
+    return write_sample_run_with_tokenizer(tmp_path_factory.mktemp("runs") / "sample", choice)
 
 
 @pytest.fixture

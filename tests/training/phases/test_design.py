@@ -19,7 +19,7 @@ from engineer import (
     run_design,
 )
 from engineer.engineers.baselines import FixedEngineer
-from tests.training.sample_run import write_run
+from tests.training.sample_run import write_sample_run_with_tokenizer
 from training.phases import design as phase
 from training.phases.stage_results import make_stage_view, read_stage_results
 from training.run.directory import RunDirectory
@@ -28,7 +28,9 @@ from training.schema import Rehearsal, load
 
 
 def test_design_requests_and_counts_notes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = write_run(tmp_path / "run", {"blocks": ["summary"], "style": "full"})
+    path = write_sample_run_with_tokenizer(
+        tmp_path / "run", {"blocks": ["summary"], "style": "full"}
+    )
     folder = path / "stages/3"
     (folder / "decision.json").unlink()
     for name in ("summary.txt", "summary_prompt.txt"):
@@ -66,7 +68,7 @@ def test_design_requests_and_counts_notes(tmp_path: Path, monkeypatch: pytest.Mo
     ],
 )
 def test_design_prints_why_nothing_changed(tmp_path, monkeypatch, capsys, answer: str, line: str):
-    path = write_run(tmp_path / "run", {"style": "full"})
+    path = write_sample_run_with_tokenizer(tmp_path / "run", {"style": "full"})
     (path / "stages/3/decision.json").unlink()
     config = load(path / "config.yaml")
     results = read_stage_results(RunDirectory(path), config)
@@ -87,7 +89,7 @@ def test_design_prints_why_nothing_changed(tmp_path, monkeypatch, capsys, answer
 
 def test_ledger_counts_resampled_boards(tmp_path: Path) -> None:
     """Of `grpo.resamples`; designs are rehearsed per update, however many boards that took."""
-    path = write_run(tmp_path / "run", {"style": "full"})
+    path = write_sample_run_with_tokenizer(tmp_path / "run", {"style": "full"})
     directory = RunDirectory(path)
     config = directory.config()
     config = config.model_copy(update={"rehearsal": Rehearsal(contexts=2)})
