@@ -15,13 +15,13 @@ def pins(name: str) -> dict[str, str]:
 
 def test_jax_and_torch_require_the_same_cuda():
     """Packages of CUDA 12 and 13 overwrite each other's files, except those of cutlass."""
-    found = {}
+    cuda_versions = {}
     for name in pins("resolved-for-cuda.txt"):
         library = re.fullmatch(r"nvidia-(.+)-cu(\d+)", name)
         if library and not library.group(1).startswith("cutlass"):
-            found.setdefault(library.group(1), set()).add(library.group(2))
-    assert {"nccl", "cudnn", "nvshmem"} <= set(found)
-    assert {cuda for versions in found.values() for cuda in versions} == {"13"}
+            cuda_versions.setdefault(library.group(1), set()).add(library.group(2))
+    assert {"nccl", "cudnn", "nvshmem"} <= set(cuda_versions)
+    assert {cuda for versions in cuda_versions.values() for cuda in versions} == {"13"}
     assert "jax[cuda13]" in (ROOT / "tools/setup.sh").read_text()
 
 

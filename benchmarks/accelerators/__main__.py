@@ -9,7 +9,7 @@ from typing import Any
 
 import jax
 
-from benchmarks.accelerators.compiling import compile_for, device_of
+from benchmarks.accelerators.compiling import compile_for, get_compile_device
 from benchmarks.accelerators.measuring import compute_digests, measure
 from benchmarks.accelerators.programs import ENVIRONMENT_PROGRAMS, PROGRAMS
 from benchmarks.machine import git_commit
@@ -50,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             parser.error(f"--only: got {part!r}, programs are {', '.join(PROGRAMS)}")
     if args.compare is not None:
         return compare_digests(args.compare, args.only)
-    device = device_of(args.compile) if args.compile else None
+    device = get_compile_device(args.compile) if args.compile else None
     failed = False
     for name, make in PROGRAMS.items():
         if args.only and not any(part in name for part in args.only):
@@ -79,9 +79,9 @@ def compare_digests(path: Path, only: Sequence[str]) -> int:
     """Run the programs of a `--measure` file here and compare every array with its digest."""
     status = 0
     records = json.loads(path.read_text(encoding="utf-8"))["programs"]
-    measured = [one for one in records if "answers" in one]
+    measured = [record for record in records if "answers" in record]
     if only:
-        measured = [one for one in measured if any(part in one["name"] for part in only)]
+        measured = [r for r in measured if any(part in r["name"] for part in only)]
     if not measured:
         sys.exit(f"{path}: no answers of these programs")
     for record in measured:

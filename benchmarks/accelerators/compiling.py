@@ -23,7 +23,7 @@ _INSTRUCTION = re.compile(r"^\s+(?:ROOT )?%?[\w.\-]+ = .*?\s([a-z][a-z0-9\-]*)\(
 _CALLED = re.compile(r"\b(?:calls|to_apply)=%?([\w.\-]+)")
 
 
-def device_of(topology: str) -> Any:
+def get_compile_device(topology: str) -> Any:
     """Return one device of a topology such as `v5e:2x2`, for compilation only."""
     return topologies.get_topology_desc(platform="tpu", topology_name=topology).devices[0]
 

@@ -74,10 +74,10 @@ def measure_beside_trl(repeats: int, seconds: float) -> dict[str, Any]:
 
 def require_equal_updates(first: dict[str, dict[str, dict[str, float]]]) -> None:
     """Raise a `ValueError` if the first updates of both sides differ."""
-    ours, theirs = first.values()
-    for rollout_set, measured in ours.items():
+    own_updates, trl_updates = first.values()
+    for rollout_set, measured in own_updates.items():
         for name, value in measured.items():
-            expected = theirs[rollout_set][name]
+            expected = trl_updates[rollout_set][name]
             if not abs(value - expected) <= _TOLERANCE * abs(expected):
                 raise ValueError(f"{rollout_set}: {name} is {value:g} here and {expected:g} in TRL")
 

@@ -65,11 +65,11 @@ def test_count_sums_matches_enumeration(digits, carry):
 @settings(max_examples=60)
 @given(configuration=configurations(), count=st.integers(0, 60), seed=st.integers(0, 2**32))
 def test_draw_meets_quotas_with_distinct_sums(configuration, count, seed):
-    drawn = draw_sums(configuration, count, seed)
-    assert drawn == draw_sums(configuration, count, seed)
-    assert len(set(drawn)) == len(drawn) == count == sum(quotas(configuration, count).values())
+    problems = draw_sums(configuration, count, seed)
+    assert problems == draw_sums(configuration, count, seed)
+    assert len({*problems}) == len(problems) == count == sum(quotas(configuration, count).values())
     for digits, knobs in configuration.digits.items():
-        group = [problem for problem in drawn if len(str(problem.first)) == digits]
+        group = [problem for problem in problems if len(str(problem.first)) == digits]
         assert abs(len(group) - knobs.data_ratio * count) < 1
         with_carry = sum(any(schoolbook(problem.first, problem.second)[1]) for problem in group)
         assert abs(with_carry - knobs.carry_ratio * len(group)) <= 0.5 + 1e-6
@@ -78,9 +78,9 @@ def test_draw_meets_quotas_with_distinct_sums(configuration, count, seed):
 def test_draw_excludes_exactly_held_out_sums():
     held_out = draw_sums(one_group(1, 1.0), 20, seed=1)
     for count in (25, 45):
-        drawn = draw_sums(one_group(1, 1.0), count, seed=2, held_out=held_out)
-        assert len(set(drawn)) == len(drawn) == 25
-        assert not set(drawn) & set(held_out)
+        problems = draw_sums(one_group(1, 1.0), count, seed=2, held_out=held_out)
+        assert len(set(problems)) == len(problems) == 25
+        assert not set(problems) & set(held_out)
 
 
 # The verifier
@@ -164,9 +164,9 @@ def test_reviewed_configuration_can_be_drawn(configuration, instances, seed, hel
         )
         assert requested > (100 - held_out_count) / 2
         return
-    drawn = draw_sums(reviewed.configuration, instances, seed, held_out)
-    assert len(set(drawn)) == instances
-    assert not set(drawn) & set(held_out)
+    problems = draw_sums(reviewed.configuration, instances, seed, held_out)
+    assert len(set(problems)) == instances
+    assert not set(problems) & set(held_out)
 
 
 @settings(max_examples=100)

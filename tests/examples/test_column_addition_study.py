@@ -77,9 +77,9 @@ def test_interrupted_study_equals_an_uninterrupted_one(finished, tmp_path):
 )
 def test_study_rejects_runs_of_other_settings(change, message, finished, tmp_path, capsys):
     path = tmp_path / "study.json.gz"
-    known = json.loads(gzip.decompress(finished.read_bytes()))
-    change(known)
-    path.write_bytes(gzip.compress(json.dumps(known).encode()))
+    stored = json.loads(gzip.decompress(finished.read_bytes()))
+    change(stored)
+    path.write_bytes(gzip.compress(json.dumps(stored).encode()))
     before = path.read_bytes()
     with pytest.raises(SystemExit) as raised:
         study.main(["--json", str(path), "--seeds", "3", "--arms", ARMS])

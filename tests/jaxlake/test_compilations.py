@@ -45,38 +45,38 @@ def boards(*numbers):
     return jaxlake.stack_instances([board(number) for number in numbers])
 
 
-def unknown(*axes):
+def make_unknown(*axes):
     """Return a solution of status UNKNOWN, with leading axes."""
     return jax.tree.map(lambda leaf: np.expand_dims(leaf, axes), unknown_solution(HORIZON, 2))
 
 
-def outcome(number, steps=2):
+def verify_board(number, steps=2):
     plan = np.full((HORIZON, 2), number, np.int8)
-    return jaxlake.verify(board(number), plan, steps, True, unknown())
+    return jaxlake.verify(board(number), plan, steps, True, make_unknown())
 
 
-def table(number):
-    outcomes = jax.tree.map(lambda leaf: leaf[None], outcome(0))
+def tabulate_outcome(number):
+    outcomes = jax.tree.map(lambda leaf: leaf[None], verify_board(0))
     return jaxlake.tabulate(boards(0), np.array([number > 0]), outcomes)
 
 
-def swept(number):
+def run_sweep(number):
     cells = jax.tree.map(lambda leaf: leaf[None], boards(number))
     key = jax.random.key(number)
-    return sweep(key, [RandomPolicy()], cells, unknown(0, 1), max_steps=HORIZON)
+    return sweep(key, [RandomPolicy()], cells, make_unknown(0, 1), max_steps=HORIZON)
 
 
 CALLS = {
     "solve": lambda number: jaxlake.solve(
         board(number), horizon=HORIZON, max_expansions=np.int64(5 + number)
     ),
-    "verify": lambda number: outcome(number, np.int16(2 + number)),
-    "tabulate": table,
+    "verify": lambda number: verify_board(number, np.int16(2 + number)),
+    "tabulate": tabulate_outcome,
     "distances": lambda number: jaxlake.distances(board(number).holes, board(number).goals[0]),
     "roll_out": lambda number: roll_out(
         jax.random.key(0), RandomPolicy(), boards(number), max_steps=HORIZON
     ),
-    "sweep": swept,
+    "sweep": run_sweep,
 }
 
 

@@ -76,8 +76,8 @@ def dying_at(point: str, die: Callable[[], None]) -> Iterator[None]:
         yield
 
 
-def files_of(run_dir: Path) -> dict[str, bytes]:
-    """Everything that a run leaves and that must be equal for equal runs."""
+def comparable_files(run_dir: Path) -> dict[str, bytes]:
+    """Return the files of a run that must be equal for equal runs."""
     paths = {str(path.relative_to(run_dir)): path for path in run_dir.rglob("*") if path.is_file()}
     return {
         name: re.sub(rb'"seconds": [0-9.e-]+', b"", path.read_bytes())
@@ -87,8 +87,8 @@ def files_of(run_dir: Path) -> dict[str, bytes]:
 
 
 def assert_same_files(run_dir: Path, other_dir: Path) -> None:
-    """Compare all files of two runs, and name those that differ."""
-    expected, run_files = files_of(run_dir), files_of(other_dir)
+    """Assert that two runs have equal files."""
+    expected, run_files = comparable_files(run_dir), comparable_files(other_dir)
     assert sorted(run_files) == sorted(expected)
     assert [name for name in expected if run_files[name] != expected[name]] == []
 

@@ -25,41 +25,41 @@ class Nameless:
 
 
 class Broken:
-    """Can't be made."""
+    """Raises an error when constructed."""
 
     def __init__(self) -> None:
         raise KeyError("no such file")
 
 
-def words_of(board: Instance) -> str:
-    """Write a prompt."""
+def write_prompt(board: Instance) -> str:
+    """Return a prompt."""
     return f"A board of {int(board.size)}.\n"
 
 
-def number_of(board: Instance) -> int:
-    """Write no prompt."""
+def no_text(board: Instance) -> int:
+    """Return a number instead of a prompt."""
     return int(board.size)
 
 
 def same_reward(text: str, board: Instance, score: Score) -> float:
-    """Pay what the configuration pays."""
+    """Return the configured reward."""
     return score.reward
 
 
 def bonus(text: str, board: Instance, score: Score) -> float:
-    """Pay for the facts that a function gets."""
+    """Return a reward that depends on all arguments."""
     return score.reward + 0.25 * ("because" in text) + int(board.size) + (score.time or 0) / 64
 
 
 def no_reward(text: str, board: Instance, score: Score) -> None:
-    """Pay nothing, not even 0."""
+    """Return no reward."""
 
 
 def endless_reward(text: str, board: Instance, score: Score) -> float:
-    """Pay more than float32 holds."""
+    """Return a reward outside the float32 range."""
     return 1e39
 
 
 def not_an_engineer() -> SimpleNamespace:
-    """Make something else."""
+    """Return an object that is not an engineer."""
     return SimpleNamespace(name="nobody")

@@ -8,7 +8,7 @@ import pytest
 from engineer import GeneratedText
 from jaxlake.language.prompts import render
 from tests.paths import TINY
-from tests.training.hooks import words_of
+from tests.training.hooks import write_prompt
 from tests.training.small_lakes import small_lakes
 from training.analysis.benchmark.answering import EndpointAnswerer
 from training.analysis.benchmark.boards import BenchmarkBoard
@@ -27,7 +27,7 @@ def test_board_prompt_follows_style_template_and_function():
     prompts = {
         "style=full": render(board, "full"),
         "template='{board}!'": render(board, "compact", template="{board}!"),
-        f"template={HOOKS}:words_of": words_of(board),
+        f"template={HOOKS}:write_prompt": write_prompt(board),
     }
     for setting, text in prompts.items():
         assert board_prompt(board, load(TINY, [f"prompt.{setting}"]).prompt) == text
@@ -36,13 +36,13 @@ def test_board_prompt_follows_style_template_and_function():
 
 def test_board_prompt_rejects_functions_without_text():
     (board,) = small_lakes(1)
-    prompt = load(TINY, [f"prompt.template={HOOKS}:number_of"]).prompt
-    with pytest.raises(UserError, match=r"^prompt.template: .*number_of must return a text, got 3"):
+    prompt = load(TINY, [f"prompt.template={HOOKS}:no_text"]).prompt
+    with pytest.raises(UserError, match=r"^prompt.template: .*no_text must return a text, got 3"):
         board_prompt(board, prompt)
 
 
 def test_lake_prompts_follow_the_template():
-    config, boards = load(TINY, [f"prompt.template={HOOKS}:words_of"]), small_lakes(2)
+    config, boards = load(TINY, [f"prompt.template={HOOKS}:write_prompt"]), small_lakes(2)
     assert get_environment(config).prompts(boards) == ["A board of 3.\n"] * 2
 
 
@@ -55,7 +55,7 @@ def test_longest_prompt_counts_the_template():
 
 def test_encode_board_follows_the_template():
     tokenizer: Any = SimpleNamespace(encode=lambda text, add_special_tokens: [*text.encode()])
-    prompt = load(TINY, [f"prompt.template={HOOKS}:words_of"]).prompt
+    prompt = load(TINY, [f"prompt.template={HOOKS}:write_prompt"]).prompt
     nothing: Any = None
     policy = Policy(nothing, tokenizer, nothing, prompt, length_bucket=1, stop_ids=())
     (board,) = small_lakes(1)
@@ -71,7 +71,7 @@ def test_endpoint_request_follows_the_template():
         return GeneratedText("?", 1)
 
     client: Any = SimpleNamespace(complete=complete)
-    config = load(TINY, [f"prompt.template={HOOKS}:words_of"])
+    config = load(TINY, [f"prompt.template={HOOKS}:write_prompt"])
     answerer = EndpointAnswerer(config, client, [board], concurrency=1, fields={})
     assert [reply.text for reply in answerer.answer([(0, 0)])] == ["?"]
     assert prompts == ["A board of 3.\n"]

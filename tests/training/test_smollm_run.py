@@ -48,7 +48,7 @@ def test_smollm_updates_change_only_adapters(run: RunDirectory):
     updates = run.updates()
     assert len(updates) == 12
     assert max(update.grad_norm for update in updates) > 0
-    first, last = (load_file(adapters_of(run.stage(stage).path)) for stage in (0, 3))
+    first, last = (load_file(find_adapters(run.stage(stage).path)) for stage in (0, 3))
     assert sorted(first) == sorted(last)
     assert any(not np.array_equal(first[name], last[name]) for name in first)
     weights = [load_file(run.stage(stage).policy / "model.safetensors") for stage in (0, 3)]
@@ -72,7 +72,7 @@ def test_smollm_engineer_reasons_and_answers(run: RunDirectory):
             assert " ".join(answer.text.split()) in page.text
 
 
-def adapters_of(stage: Path) -> Path:
+def find_adapters(stage: Path) -> Path:
     settings = json.loads((stage / "adapters" / "adapter_config.json").read_text())
     assert settings["r"] == 16
     return stage / "adapters" / "adapter_model.safetensors"

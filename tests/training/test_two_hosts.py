@@ -60,9 +60,9 @@ def test_run_resumes_with_another_number_of_processes(tmp_path):
     assert outcomes(killed) == outcomes(joined)
     metrics = [RunDirectory(path).metrics.read() for path in (killed, joined)]
     assert len(metrics[0]) == len(metrics[1]) == 8
-    for ours, theirs in zip(*metrics, strict=True):
-        assert ours.loss == pytest.approx(theirs.loss, rel=1e-2, abs=1e-5)
-        assert ours.grad_norm == pytest.approx(theirs.grad_norm, rel=1e-3)
+    for killed_update, joined_update in zip(*metrics, strict=True):
+        assert killed_update.loss == pytest.approx(joined_update.loss, rel=1e-2, abs=1e-5)
+        assert killed_update.grad_norm == pytest.approx(joined_update.grad_norm, rel=1e-3)
     assert sum(metric.grad_norm > 0 for metric in metrics[0]) >= 5
     for path in (killed, joined):
         assert [stage.problems for stage in audit_run(path) if stage.problems] == []

@@ -10,7 +10,7 @@ import numpy as np
 import jaxlake
 from benchmarks.lake.protocol import serve
 from benchmarks.lake.workers.jax_program import BATCH, Program, build
-from benchmarks.lake.workers.lake_solve import read_boards, solve_drawn
+from benchmarks.lake.workers.lake_solve import read_boards, solve_random_board
 
 
 def compute_effort(status: np.ndarray, expansions: np.ndarray) -> np.ndarray:
@@ -36,10 +36,10 @@ class _CellSolver:
         self._shape = (*batch.holes.shape, batch.starts.shape[1])
         compile_seconds = 0.0
         if self._shape not in self._programs:
-            program = build(jax.vmap(solve_drawn), (batch,), (BATCH,), cores)
+            program = build(jax.vmap(solve_random_board), (batch,), (BATCH,), cores)
             self._programs[self._shape], compile_seconds = program, program.compile_seconds
         self._compiled = self._programs[self._shape].compiled
-        solutions = jax.tree.map(np.asarray, self._compiled(self._placed(batch)))
+        solutions = jax.tree.map(np.asarray, self._compiled(self._place(batch)))
         self._effort = compute_effort(solutions.status, solutions.expansions)
         return {
             "compile_seconds": compile_seconds,
@@ -52,7 +52,7 @@ class _CellSolver:
         easiest = min(indices, key=lambda index: int(self._effort[index])) if indices else 0
         rows = np.array(indices + [easiest] * (len(self._effort) - len(indices)))
         chosen = jax.tree.map(lambda leaf: np.asarray(leaf)[rows], self._boards)
-        self._batch = jax.block_until_ready(self._placed(chosen))
+        self._batch = jax.block_until_ready(self._place(chosen))
         return {}
 
     def solve_chosen(self) -> dict[str, Any]:
@@ -61,7 +61,7 @@ class _CellSolver:
         jax.block_until_ready(self._compiled(self._batch))
         return {"seconds": time.perf_counter() - start}
 
-    def _placed(self, batch: jaxlake.Instance) -> jaxlake.Instance:
+    def _place(self, batch: jaxlake.Instance) -> jaxlake.Instance:
         """Transfer a batch to the devices of the compiled program."""
         (example,) = self._programs[self._shape].arguments
         return jax.tree.map(lambda leaf, like: jax.device_put(leaf, like.sharding), batch, example)

@@ -29,7 +29,7 @@ def read_boards(path: str, count: int | None = None) -> jaxlake.Instance:
     )
 
 
-def solve_drawn(board: jaxlake.Instance) -> jaxlake.Solution:
+def solve_random_board(board: jaxlake.Instance) -> jaxlake.Solution:
     """Solve a board with the search budget of `generate`'s candidates."""
     return jaxlake.solve(board, max_expansions=candidate_budgets(board))
 
@@ -40,7 +40,7 @@ class _Solver(ProgramContestant):
     def prepare(self, path: str, count: int, devices: int) -> dict[str, Any]:
         """Read the boards, compile the solver, and solve them once for the comparison of costs."""
         instances = read_boards(path, count)
-        self.program = build(jax.vmap(solve_drawn), (instances,), (BATCH,), devices)
+        self.program = build(jax.vmap(solve_random_board), (instances,), (BATCH,), devices)
         self._solutions = jax.tree.map(np.asarray, self.program())
         status = self._solutions.status
         self.units = int(np.sum(status != jaxlake.Status.UNKNOWN))

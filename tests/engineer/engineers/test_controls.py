@@ -38,9 +38,9 @@ def test_shuffle_is_a_derangement_of_evidence(sizes, seed):
     evidence = view.evidence.model_copy(update={"validation": validation})
     rolled_back = {group: tally(0, count=100 + int(group)) for group in bounds.groups}
     view = replace(view, evidence=evidence, rolled_back_validation=rolled_back)
-    shown = shuffle_task(make_task(view, seed)).view
+    shuffled = shuffle_task(make_task(view, seed)).view
     origins = {
-        group: str(answers.count - 10) for group, answers in shown.evidence.validation.items()
+        group: str(answers.count - 10) for group, answers in shuffled.evidence.validation.items()
     }
     assert sorted(origins.values()) == sorted(validation)
     assert all(group != origin for group, origin in origins.items())
@@ -52,18 +52,18 @@ def test_shuffle_is_a_derangement_of_evidence(sizes, seed):
             g: true_values[origin] for g, origin in origins.items() if origin in true_values
         }
 
-    require_permuted(shown.rolled_back_validation, rolled_back)
-    require_permuted(shown.evidence.environment, evidence.environment)
-    assert (shown.evidence.training is None) == (evidence.training is None)
-    if shown.evidence.training and evidence.training:
-        require_permuted(shown.evidence.training.learnability, evidence.training.learnability)
-    assert shown.evidence.failed_cases == ()  # a case shows its group
-    for shown_values, true_values in zip(shown.history, view.history, strict=True):
+    require_permuted(shuffled.rolled_back_validation, rolled_back)
+    require_permuted(shuffled.evidence.environment, evidence.environment)
+    assert (shuffled.evidence.training is None) == (evidence.training is None)
+    if shuffled.evidence.training and evidence.training:
+        require_permuted(shuffled.evidence.training.learnability, evidence.training.learnability)
+    assert shuffled.evidence.failed_cases == ()  # a case shows its group
+    for shown_values, true_values in zip(shuffled.history, view.history, strict=True):
         require_permuted(shown_values.valid_before, true_values.valid_before)
         require_permuted(shown_values.valid_after, true_values.valid_after)
         require_permuted(shown_values.failures_before, true_values.failures_before)
         assert shown_values.configuration == true_values.configuration
-    assert (shown.current, shown.domain) == (view.current, view.domain)
+    assert (shuffled.current, shuffled.domain) == (view.current, view.domain)
 
 
 def test_shuffled_prompt_shows_permuted_evidence(view):
@@ -80,23 +80,23 @@ def test_simulated_run_replaces_only_the_evidence(sizes, seed):
     view = random_view(np.random.default_rng(seed), lake_domain(bounds))
     spy = Spy()
     SimulatedEngineer(spy).propose(make_task(view, seed))
-    [shown] = [task.view for task in spy.tasks]
+    [simulated] = [task.view for task in spy.tasks]
     counts = [tally.count for tally in view.evidence.validation.values() if tally.count]
-    assert set(shown.evidence.validation) == set(view.domain.space.groups)
+    assert set(simulated.evidence.validation) == set(view.domain.space.groups)
     if counts:
-        shown_counts = {tally.count for tally in shown.evidence.validation.values()}
+        shown_counts = {tally.count for tally in simulated.evidence.validation.values()}
         assert min(counts) <= min(shown_counts) <= max(shown_counts) <= max(counts)
-    assert (shown.evidence.training is None) == (view.evidence.training is None)
-    assert bool(shown.valid_before) == bool(view.valid_before)
-    assert [past.configuration for past in shown.history] == [
+    assert (simulated.evidence.training is None) == (view.evidence.training is None)
+    assert bool(simulated.valid_before) == bool(view.valid_before)
+    assert [past.configuration for past in simulated.history] == [
         past.configuration for past in view.history
     ]
-    assert [past.stage for past in shown.history] == [past.stage for past in view.history]
-    assert not any(past.summary for past in shown.history)
+    assert [past.stage for past in simulated.history] == [past.stage for past in view.history]
+    assert not any(past.summary for past in simulated.history)
     unchanged = ("domain", "current", "trained", "designed_from", "notice", "refusal")
-    assert all(getattr(shown, field) == getattr(view, field) for field in unchanged)
-    assert shown.evidence.stage == view.evidence.stage
-    assert shown.evidence.environment == view.evidence.environment
+    assert all(getattr(simulated, field) == getattr(view, field) for field in unchanged)
+    assert simulated.evidence.stage == view.evidence.stage
+    assert simulated.evidence.environment == view.evidence.environment
 
 
 def test_simulated_run_contains_no_true_evidence(view):
@@ -113,10 +113,10 @@ def test_simulated_run_contains_no_true_evidence(view):
     fallen = {group: tally(0, count=50) for group in view.evidence.validation}
     first = replace(view, valid_before=dict.fromkeys(fallen, 0.9))
     second = replace(first, evidence=changed_evidence, rolled_back_validation=fallen)
-    shown = [read_out(simulate_evidence(view, seed=3), blocks) for view in (first, second)]
-    assert shown[0] == shown[1]
-    assert shown[0] != read_out(view, blocks)
-    assert read_out(simulate_evidence(view, seed=4), blocks) != shown[0]
+    readouts = [read_out(simulate_evidence(view, seed=3), blocks) for view in (first, second)]
+    assert readouts[0] == readouts[1]
+    assert readouts[0] != read_out(view, blocks)
+    assert read_out(simulate_evidence(view, seed=4), blocks) != readouts[0]
 
 
 def test_shuffle_permutes_training_evidence(view):

@@ -27,10 +27,10 @@ DOMAINS = [LAKE, roomy(Bounds(sizes=(4, 10), min_share=0.1, edit_steps=2)), word
 
 def draw_readouts(domain=LAKE, count: int = 400, seed: int = 0, **options) -> list[Readout]:
     rng = np.random.default_rng(seed)
-    drawn: list[Readout] = []
-    while len(drawn) < count:
-        drawn += synthetic_readouts(rng, domain, **options)
-    return drawn
+    readouts: list[Readout] = []
+    while len(readouts) < count:
+        readouts += synthetic_readouts(rng, domain, **options)
+    return readouts
 
 
 @pytest.mark.parametrize("domain", DOMAINS, ids=lambda domain: domain.name)

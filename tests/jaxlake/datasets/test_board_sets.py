@@ -40,7 +40,7 @@ def read_files(directory):
     return {path.name: path.read_bytes() for path in Path(directory).iterdir()}
 
 
-def grids_of(lakes):
+def format_boards(lakes):
     return [tuple(format_grid(select_rows(lakes.instances, i))) for i in range(len(lakes.cell))]
 
 
@@ -105,13 +105,13 @@ def test_boards_are_distinct_within_their_parts(finished):
     parts = list(read_parts(finished))
     for index, part in enumerate(parts):
         assert set(part_of(part.instances, PARTS).tolist()) == {index}
-    boards = list(itertools.chain.from_iterable(map(grids_of, parts)))
+    boards = list(itertools.chain.from_iterable(map(format_boards, parts)))
     assert len(boards) == len(set(boards)) == len(load_set(finished).cell)
 
 
 def test_stored_plans_and_optima_match_their_boards(finished):
     for part in read_parts(finished):
-        for index, grid in enumerate(grids_of(part)):
+        for index, grid in enumerate(format_boards(part)):
             solution = select_rows(part.solutions, index)
             cost = least_sum_of_costs(list(grid))
             assert cost == (solution.sum_of_costs, solution.needs_wait)

@@ -10,10 +10,10 @@ from jaxlake.environment import Box, Discrete, Tree
 
 def test_joint_actions_are_uniform_and_independent():
     space = Box(0, 4, (3,), jnp.int8)
-    drawn = jax.vmap(space.sample)(jax.random.split(jax.random.key(0), 25_000))
-    assert drawn.dtype == jnp.int8
-    assert drawn.shape == (25_000, 3)
-    joint = np.asarray(drawn, int) @ [25, 5, 1]
+    samples = jax.vmap(space.sample)(jax.random.split(jax.random.key(0), 25_000))
+    assert samples.dtype == jnp.int8
+    assert samples.shape == (25_000, 3)
+    joint = np.asarray(samples, int) @ [25, 5, 1]
     counts = np.bincount(joint, minlength=125)
     # Chi-square with 124 degrees of freedom is above 190 once in ten thousand.
     assert ((counts - 200) ** 2 / 200).sum() < 190
@@ -31,10 +31,10 @@ def test_joint_actions_are_uniform_and_independent():
     ],
 )
 def test_space_samples_are_contained_and_diverse(space):
-    drawn = jax.vmap(space.sample)(jax.random.split(jax.random.key(1), 20))
-    assert drawn.dtype == space.dtype
-    assert all(bool(space.contains(value)) for value in drawn)
-    values = np.asarray(drawn, np.float64)
+    samples = jax.vmap(space.sample)(jax.random.split(jax.random.key(1), 20))
+    assert samples.dtype == space.dtype
+    assert all(bool(space.contains(value)) for value in samples)
+    values = np.asarray(samples, np.float64)
     extent = space.high - space.low
     assert values.min() <= space.low + extent / 20
     assert values.max() >= space.high - extent / 20

@@ -56,11 +56,11 @@ def _plan_text(plan: list[list[int]]) -> str:
 def walks():
     """Return 400 boards of 1 to 5 agents with plans that often solve them, and their optima."""
     rng = random.Random(3)
-    drawn = [_draw_board_and_plan(rng) for _ in range(400)]
-    for _, plan in drawn[::3]:
+    pairs = [_draw_board_and_plan(rng) for _ in range(400)]
+    for _, plan in pairs[::3]:
         rng.choice(plan)[0] = rng.randrange(5)
-    optima = [oracles.least_sum_of_costs(grid) if len(grid) < 5 else None for grid, _ in drawn]
-    return [(*walk, optimum and optimum[0]) for walk, optimum in zip(drawn, optima, strict=True)]
+    optima = [oracles.least_sum_of_costs(grid) if len(grid) < 5 else None for grid, _ in pairs]
+    return [(*walk, optimum and optimum[0]) for walk, optimum in zip(pairs, optima, strict=True)]
 
 
 def test_scores_match_python_reference(walks):

@@ -30,7 +30,7 @@ CALLS = {
 def test_rbg_keys_are_rejected(call, kind, tmp_path):
     # These keys are rejected because vmapped draws differ from single draws.
     keys = jax.random.split(jax.random.key(0, impl=kind), 3)
-    drawn = jax.vmap(jax.random.bits)(keys)
-    assert (np.asarray(drawn) != [int(jax.random.bits(key)) for key in keys]).any()
+    bits = jax.vmap(jax.random.bits)(keys)
+    assert (np.asarray(bits) != [int(jax.random.bits(key)) for key in keys]).any()
     with pytest.raises(ValueError, match=f"key must be of a kind .* got {kind}; use"):
         CALLS[call](keys[0], tmp_path)

@@ -213,10 +213,10 @@ def _compare_tree_searches(queries):
         expected = loops(queries, team, split)
         for helpers in (1, NODE_LANES) if team > 1 else (1,):
             actual = kernel(queries, team, split, helpers=helpers)
-            case = (team, split, helpers)
+            label = (team, split, helpers)
             for name in ("solved", "gave_up", "bound", "expansions"):
-                assert (getattr(actual, name) == getattr(expected, name)).all(), (name, *case)
-            assert ((actual.paths == expected.paths) | ~expected.solved).all(), case
+                assert (getattr(actual, name) == getattr(expected, name)).all(), (name, *label)
+            assert ((actual.paths == expected.paths) | ~expected.solved).all(), label
         answers.append(expected)
     return answers
 

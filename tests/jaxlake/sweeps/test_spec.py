@@ -38,17 +38,17 @@ def test_samples_cover_their_ranges_and_depend_on_the_seed():
         "hole_ratio": {"from": 0.1, "to": 0.3},
         "wait_ratio": [0, 0.5],
     }
-    drawn = columns(samples=knobs)
-    sizes, counts = np.unique(drawn["size"], return_counts=True)
+    samples = columns(samples=knobs)
+    sizes, counts = np.unique(samples["size"], return_counts=True)
     assert sizes.tolist() == [4, 5, 6]
     assert (abs(counts - 4000 / 3) < 150).all()  # five standard deviations
-    holes = drawn["hole_ratio"]
+    holes = samples["hole_ratio"]
     assert 0.1 <= holes.min() < 0.101
     assert 0.299 < holes.max() <= 0.3 + 1e-7
-    assert abs(np.corrcoef(drawn["size"], holes)[0, 1]) < 0.08
-    assert abs(np.mean(drawn["wait_ratio"]) - 0.25) < 0.02
+    assert abs(np.corrcoef(samples["size"], holes)[0, 1]) < 0.08
+    assert abs(np.mean(samples["wait_ratio"]) - 0.25) < 0.02
     reseeded = columns(samples=knobs | {"seed": 1})
-    assert 0.2 < np.mean(reseeded["size"] == drawn["size"]) < 0.45
+    assert 0.2 < np.mean(reseeded["size"] == samples["size"]) < 0.45
 
 
 @pytest.mark.parametrize(

@@ -52,8 +52,8 @@ def test_missing_values_split_the_curve(value: float | None, pieces: int):
     y = [1.0, 2.0, value, 2.0, 1.0]
     chart = line_chart("t", [Curve("a", range(1, 6), y)], **LABELS) or ""
     path, *_ = (
-        drawn
-        for drawn, style in re.findall(r'<path d="([^"]*)"[^>]*style="([^"]*)"', chart)
+        commands
+        for commands, style in re.findall(r'<path d="([^"]*)"[^>]*style="([^"]*)"', chart)
         if "stroke-width: 2.25" in style
     )
     assert path.count("M") == pieces

@@ -155,9 +155,9 @@ def test_compare_pairs_answers_of_equal_seeds(tmp_path: Path, capsys: Any):
             if reference is None:
                 assert cell["difference"] is None
                 continue
-            theirs = [answers[reference, seed][selection].mean() for seed in arm["seeds"]]
+            reference_rates = [answers[reference, seed][selection].mean() for seed in arm["seeds"]]
             difference = cell["difference"]["valid"]
-            assert difference["value"] == pytest.approx(np.mean(rates) - np.mean(theirs))
+            assert difference["value"] == pytest.approx(np.mean(rates) - np.mean(reference_rates))
             assert (difference["over_seeds"]["low"] is None) == (len(arm["seeds"]) == 1)
     print_tables(results)
     printed = capsys.readouterr().out

@@ -49,12 +49,12 @@ class Parity(UserEnvironment[str]):
         groups = configuration.values()
         counts = apportion([knobs["data_ratio"] for knobs in groups.values()], count)
         for (bits, knobs), own in zip(groups.items(), counts, strict=True):
-            left = {"odd": round(own * knobs["odd_ratio"])}
-            left["even"] = own - left["odd"]
-            while any(left.values()):
+            missing = {"odd": round(own * knobs["odd_ratio"])}
+            missing["even"] = own - missing["odd"]
+            while any(missing.values()):
                 word = f"{rng.randrange(2 ** int(bits)):0{bits}b}"
-                if word not in held and left[parity_of(word)]:
-                    left[parity_of(word)] -= 1
+                if word not in held and missing[parity(word)]:
+                    missing[parity(word)] -= 1
                     words.append(word)
         rng.shuffle(words)
         return words
@@ -68,17 +68,17 @@ class Parity(UserEnvironment[str]):
     def score(self, instance: str, text: str) -> Score:
         if text.strip() not in ("odd", "even"):
             return Score(0.0, False, "unreadable", parsed=False)
-        valid = text.strip() == parity_of(instance)
+        valid = text.strip() == parity(instance)
         return Score(float(valid), valid, None if valid else "wrong")
 
     def demonstration(self, instance: str) -> str:
-        return parity_of(instance)
+        return parity(instance)
 
     def slices(self, instance: str) -> dict[str, str]:
-        return {"ones": parity_of(instance)}
+        return {"ones": parity(instance)}
 
 
-def parity_of(word: str) -> str:
+def parity(word: str) -> str:
     return "odd" if word.count("1") % 2 else "even"
 
 
@@ -91,8 +91,8 @@ class Leaks(Parity):
     def draw(
         self, configuration: Configuration, count: int, seed: int, held_out: Sequence[str]
     ) -> list[str]:
-        drawn = super().draw(configuration, count, seed, held_out)
-        return [*drawn[:-1], held_out[0]] if held_out else drawn
+        words = super().draw(configuration, count, seed, held_out)
+        return [*words[:-1], held_out[0]] if held_out else words
 
 
 class Restless(Parity):

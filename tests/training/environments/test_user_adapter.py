@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from engineer import KnobConfiguration
-from tests.training.environments.parity import Counted, parity_of
+from tests.training.environments.parity import Counted, parity
 from training.environments.catalogue import get_environment
 from training.environments.user_adapter import UserEnvironmentAdapter
 from training.errors import UserError
@@ -38,7 +38,7 @@ def test_answers_are_counted_by_group_and_slice(environment: UserEnvironmentAdap
             answered = [
                 "unreadable" if text == "perhaps" else "valid" if text.strip() == level else "wrong"
                 for word, text in zip(words, texts, strict=True)
-                if len(word) == int(group) and parity_of(word) == level
+                if len(word) == int(group) and parity(word) == level
             ]
             counted = Counter(answered)
             assert counts.count == len(answered) > 0

@@ -10,11 +10,11 @@ PAD = 0
 
 def examples(rng: np.random.Generator, count: int, first: int, longest: int = 60):
     """Pairs of token ids; the first token tells each one apart."""
-    drawn = []
+    rows = []
     for number in range(count):
         prompt = [first + number, *rng.integers(10, 99, int(rng.integers(1, longest))).tolist()]
-        drawn.append((prompt, rng.integers(10, 99, int(rng.integers(1, 30))).tolist()))
-    return drawn
+        rows.append((prompt, rng.integers(10, 99, int(rng.integers(1, 30))).tolist()))
+    return rows
 
 
 def pool(plans: int = 50, designs: int = 20):

@@ -19,14 +19,14 @@ NORMS = {"norm", "input_layernorm", "post_attention_layernorm"}
 QKV_BIASES = {f"{name}_proj_bias" for name in "qkv"}
 
 
-def slow_adamw(weights, gradients, *, b2, decay, largest):
+def reference_adamw(weights, gradients, *, b2, decay, max_norm):
     """Take the steps of Loshchilov and Hutter 2019, algorithm 2, on gradients of clipped norm."""
-    weights = {name: np.float64(one) for name, one in weights.items()}
+    weights = {name: np.float64(values) for name, values in weights.items()}
     first, second = (dict.fromkeys(weights, 0.0) for _ in range(2))
     for step, gradient in enumerate(gradients, start=1):
-        norm = np.sqrt(sum(np.sum(np.float64(one) ** 2) for one in gradient.values()))
+        norm = np.sqrt(sum(np.sum(np.float64(values) ** 2) for values in gradient.values()))
         for name in weights:
-            slope = np.float64(gradient[name]) * min(1.0, largest / norm)
+            slope = np.float64(gradient[name]) * min(1.0, max_norm / norm)
             first[name] = 0.9 * first[name] + 0.1 * slope
             second[name] = b2 * second[name] + (1 - b2) * slope**2
             size = np.sqrt(second[name] / (1 - b2**step)) + 1e-8
@@ -59,7 +59,7 @@ def test_adamw_matches_the_published_algorithm(optimizer, b2, decay):
     for gradient in gradients:
         moves, state = update(gradient, state, updated)
         updated = {name: updated[name] + np.asarray(move) for name, move in moves.items()}
-    expected = slow_adamw(weights, gradients, b2=b2, decay=decay, largest=2.0)
+    expected = reference_adamw(weights, gradients, b2=b2, decay=decay, max_norm=2.0)
     for name, value in expected.items():
         np.testing.assert_allclose(updated[name], value, rtol=0, atol=2e-6)
 

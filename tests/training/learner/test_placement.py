@@ -31,7 +31,7 @@ PROGRAM = """
     folder = huggingface.save(nnx.merge(graphdef, params), sys.argv[1], tokenizer_from=None)
     lora = Lora(rank=4) if "lora" in sys.argv else None
 
-    def adapted(model):
+    def split_with_adapters(model):
         if lora is not None:
             add_adapters(model, lora, seed=0)
             for target in lora.targets:  # zeros would have a gradient of A that is zero
@@ -39,7 +39,7 @@ PROGRAM = """
                 wide[...] = wide[...] + 0.1
         return nnx.split(model)
 
-    graphdef, params = adapted(nnx.merge(graphdef, params))
+    graphdef, params = split_with_adapters(nnx.merge(graphdef, params))
     mesh = make_mesh(fsdp=fsdp, tensor=4 // fsdp)
     batch = split_rows(make_rollout(5).make_batch(bundles=8, micro_batch_bundles=fsdp), 8 // fsdp)
     assert batch.groups.is_target.any(axis=(1, 2, 3)).sum() > 1  # several micro-batches are summed
@@ -48,35 +48,35 @@ PROGRAM = """
         step = make_grpo_step(graphdef, settings, None, 0.8, 10)
         state = initial_state(params, make_grpo_optimizer(settings, 10))
         layout = jax.tree.map(lambda leaf: leaf.sharding, state)
-        kept, _ = step.lower(state, batch).compile().output_shardings
-        assert jax.tree.leaves(kept) == jax.tree.leaves(layout)
+        output_layout, _ = step.lower(state, batch).compile().output_shardings
+        assert jax.tree.leaves(output_layout) == jax.tree.leaves(layout)
         state, metrics = step(state, batch)
         state, metrics = step(state, batch)
         assert step._cache_size() == 1, "the second step was compiled again"
         assert jax.tree.map(lambda leaf: leaf.sharding, state) == layout
         return jax.device_get((state, metrics))
 
-    alone = two_steps(graphdef, params)
-    sharded = adapted(huggingface.load(folder, mesh=mesh))
+    single = two_steps(graphdef, params)
+    sharded = split_with_adapters(huggingface.load(folder, mesh=mesh))
     kernels = [leaf for leaf in jax.tree.leaves(sharded[1]) if leaf.ndim == 3]
     split = [4 * np.prod(leaf.sharding.shard_shape(leaf.shape)) == leaf.size for leaf in kernels]
     assert lora is not None or all(split)
-    spread = two_steps(*sharded)
+    parallel = two_steps(*sharded)
     declared = jax.tree.leaves(get_placement(*sharded).params)
     assert [leaf.sharding for leaf in jax.tree.leaves(sharded[1])] == declared
-    for one, other in zip(jax.tree.leaves(alone[1]), jax.tree.leaves(spread[1]), strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-4)
+    for a, b in zip(jax.tree.leaves(single[1]), jax.tree.leaves(parallel[1]), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4)
     # Adam divides by the gradient's size: where that is next to nothing, rounding
     # moves a weight by some hundredths of the learning rate.
-    first, second = (jax.tree.leaves(found[0].params) for found in (alone, spread))
-    for one, other in zip(first, second, strict=True):
-        np.testing.assert_allclose(one, other, atol=5e-5)
+    first, second = (jax.tree.leaves(run[0].params) for run in (single, parallel))
+    for a, b in zip(first, second, strict=True):
+        np.testing.assert_allclose(a, b, atol=5e-5)
     for name in ("mu", "nu"):
         moments = [
-            jax.tree.leaves(getattr(found[0].opt_state[1][0], name)) for found in (alone, spread)
+            jax.tree.leaves(getattr(run[0].opt_state[1][0], name)) for run in (single, parallel)
         ]
-        for one, other in zip(*moments, strict=True):
-            np.testing.assert_allclose(one, other, rtol=1e-4, atol=2e-5 * np.abs(one).max())
+        for a, b in zip(*moments, strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-4, atol=2e-5 * np.abs(a).max())
 """
 
 

@@ -39,7 +39,7 @@ def test_make_engineer_builds_user_classes(kind: str, name: str):
         ("Nameless", "must return an engineer with a name"),
         ("not_an_engineer", "must return an engineer with a name"),
         ("Broken", "raised KeyError: 'no such file'"),
-        ("words_of", "raised TypeError: .*argument"),
+        ("write_prompt", "raised TypeError: .*argument"),
     ],
 )
 def test_check_engineer_rejects_invalid_classes(name: str, problem: str):

@@ -211,10 +211,10 @@ def test_resample_replaces_boards(
     for results, seed in ((other_batch, 6), (first, 5), (second, 5)):
         sampler = UnevenSampler(policy, many, same)
         eight_boards = many.take(range(8))
-        drawn = roll_out(
+        rollout = roll_out(
             run, sampler, eight_boards, rollout_request(run, eight_boards, seed=seed), seconds={}
         )
-        learned, counts = resample(run, sampler, drawn, spare, seed=seed, seconds={})  # type: ignore[arg-type]
+        learned, counts = resample(run, sampler, rollout, spare, seed=seed, seconds={})  # type: ignore[arg-type]
         results += [sampler.seeds, learned.prompts, learned.rewards.tolist(), counts]
         results.append(sampler.request_counts)
     assert first == second
@@ -229,7 +229,7 @@ def test_resample_replaces_boards(
     for index, prompt in enumerate(learned.prompts):
         assert list(prompt) == policy.encode_board(list(learned.boards)[index])
         if index not in same:
-            assert prompt == drawn.prompts[index]
+            assert prompt == rollout.prompts[index]
         rows = slice(index * 4, index * 4 + 4)
         rewards = np.asarray(learned.scores.valid[rows]) * 1.0
         np.testing.assert_array_equal(learned.rewards[index] > 0, rewards)

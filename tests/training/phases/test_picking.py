@@ -50,20 +50,19 @@ def test_sfl_picks_half_solved_boards(validation, tmp_path: Path):
     stage = directory.stage(1)
     stage.picks.path.parent.mkdir(parents=True)
     stage.picks.write(PicksRecord(stage=1, answers=4, valid=tuple(counts.tolist())))
-    drawn = get_stage_instances(config, directory, 1, initial, validation)
-    times = Counter(board_texts(drawn.instances))
+    boards = get_stage_instances(config, directory, 1, initial, validation)
+    times = Counter(board_texts(boards.instances))
     assert sum(times.values()) == config.stages.instances
     picked = [times[board_texts(pool)[row]] for row in best]
     # Half of 32 boards are picked ones; the pool's come at random.
     assert min(picked) >= 1
     assert sum(picked) >= 16
     assert set(times) <= set(board_texts(pool))
-    assert (
-        sum(report.count for report in drawn.draw_reports) == len(set(times)) == len(drawn.distinct)
-    )
-    assert sum(values["missing"] for values in drawn.statistics.values()) == 0
+    count = sum(report.count for report in boards.draw_reports)
+    assert count == len(set(times)) == len(boards.distinct)
+    assert sum(values["missing"] for values in boards.statistics.values()) == 0
     repeated = get_stage_instances(config, directory, 1, initial, validation)
-    assert board_texts(repeated.instances) == board_texts(drawn.instances)
+    assert board_texts(repeated.instances) == board_texts(boards.instances)
     assert compute_picking_cost(stage).probe_rollouts == 4 * len(pool)
 
     stage.picks.write(PicksRecord(stage=1, answers=4, valid=(1, 2)))

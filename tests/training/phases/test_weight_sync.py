@@ -13,8 +13,8 @@ from training.weight_transfer.checksums import SyncError
 PROMPTS = [list(range(length)) for length in (5, 200, 9000, 7, 11)]
 
 
-class Both:
-    """A policy and an engine that score a token by its number; the engine may be off by some."""
+class PolicyAndEngine:
+    """Test double for both: scores tokens by their numbers, and the engine's are lower by `off`."""
 
     def __init__(self, off: float = 0.0) -> None:
         self.off = off
@@ -41,25 +41,25 @@ class Both:
         return [np.array(sequence, np.float32) / 1000 - off for sequence in sequences]
 
 
-def start(both: Both, max_num_seqs: int = 256) -> None:
+def run_check(double: PolicyAndEngine, max_num_seqs: int = 256) -> None:
     sampling = Sampling(max_num_seqs=max_num_seqs)
     run: Any = SimpleNamespace(
-        policy=both, config=SimpleNamespace(sampling=sampling), validation_prompts=PROMPTS
+        policy=double, config=SimpleNamespace(sampling=sampling), validation_prompts=PROMPTS
     )
-    check_engine(run, None, both)  # type: ignore[arg-type]
+    check_engine(run, None, double)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(("max_num_seqs", "most"), [(256, 256), (8, 128)])
-def test_check_engine_scores_no_more_tokens_than_fit_the_engine(max_num_seqs, most):
-    both = Both()
-    start(both, max_num_seqs)
-    assert both.scored["engine"] == both.scored["policy"] == [5, min(200, most), most, 7]
-    assert both.calls == ["sync", "drop_cache"]
+@pytest.mark.parametrize(("max_num_seqs", "limit"), [(256, 256), (8, 128)])
+def test_check_engine_scores_no_more_tokens_than_fit_the_engine(max_num_seqs, limit):
+    double = PolicyAndEngine()
+    run_check(double, max_num_seqs)
+    assert double.scored["engine"] == double.scored["policy"] == [5, min(200, limit), limit, 7]
+    assert double.calls == ["sync", "drop_cache"]
 
 
 def test_check_engine_rejects_a_deviating_engine():
     with pytest.raises(SyncError, match=r"sampling\.gap_tolerance = 0\.001"):
-        start(Both(off=0.002))
+        run_check(PolicyAndEngine(off=0.002))
 
 
 @pytest.mark.parametrize(

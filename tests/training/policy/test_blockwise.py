@@ -14,7 +14,7 @@ HEADS, KEY_HEADS, WIDTH = 4, 2, 8
 GROUPS, PROMPT, ROWS, LENGTH = 2, 7, 3, 11
 
 
-def drawn(tokens: int, dtype=jnp.float32):
+def random_inputs(tokens: int, dtype=jnp.float32):
     keys = jax.random.split(jax.random.key(0), 4)
     sizes = (HEADS, KEY_HEADS, KEY_HEADS, HEADS)
     return tuple(
@@ -23,39 +23,39 @@ def drawn(tokens: int, dtype=jnp.float32):
     )
 
 
-def causal():
+def make_causal():
     return attention.make_causal_attention(jnp.arange(PROMPT) < jnp.array([[PROMPT], [4]]))
 
 
-def shared():
+def make_shared():
     """Rows of one to three segments, some padded, behind prompts of other lengths."""
     prompt_mask = jnp.arange(PROMPT) < jnp.array([[[7], [3]], [[1], [6]]])
     row_prompts = jnp.array([[1, 0, 1], [0, 0, 1]], jnp.int32)
     bounds = np.sort(np.random.default_rng(1).integers(0, LENGTH + 1, (2, ROWS, 2)))
-    place = np.arange(LENGTH)
-    segments = (place >= bounds[..., :1]).astype(np.int32) + (place >= bounds[..., 1:])
+    positions = np.arange(LENGTH)
+    segments = (positions >= bounds[..., :1]).astype(np.int32) + (positions >= bounds[..., 1:])
     segments[0, 0, 8:] = -1
     return attention.make_shared_prompt_attention(prompt_mask, row_prompts, jnp.asarray(segments))
 
 
-FORMS = {"causal": (causal, PROMPT), "shared": (shared, GROUPS * PROMPT + ROWS * LENGTH)}
+FORMS = {"causal": (make_causal, PROMPT), "shared": (make_shared, GROUPS * PROMPT + ROWS * LENGTH)}
 
 
-def outcome(form, monkeypatch, tokens, *, block: int | None):
-    """Attend, and differentiate a sum with random weights; in blocks, or plainly."""
+def run_attention(form, monkeypatch, tokens, *, block: int | None):
+    """Return attention and the gradients of its weighted sum; without blocks if `block` is None."""
     with monkeypatch.context() as patch:
         if block is not None:
             patch.setattr(attention, "BLOCKWISE_ABOVE", 0)
-            small = functools.partial(blockwise_attention, block=block)
-            patch.setattr(attention, "blockwise_attention", small)
-        *inputs, slope = tokens
+            with_blocks = functools.partial(blockwise_attention, block=block)
+            patch.setattr(attention, "blockwise_attention", with_blocks)
+        *inputs, weights = tokens
 
         def loss(*inputs):
             attended = form()(*inputs)
-            return jnp.sum(attended.astype(jnp.float32) * slope), attended
+            return jnp.sum(attended.astype(jnp.float32) * weights), attended
 
-        both = jax.value_and_grad(loss, argnums=(0, 1, 2), has_aux=True)
-        (_, attended), gradients = jax.jit(both)(*inputs)
+        value_and_gradients = jax.value_and_grad(loss, argnums=(0, 1, 2), has_aux=True)
+        (_, attended), gradients = jax.jit(value_and_gradients)(*inputs)
     return attended, *gradients
 
 
@@ -63,9 +63,9 @@ def outcome(form, monkeypatch, tokens, *, block: int | None):
 @pytest.mark.parametrize("name", FORMS)
 def test_attention_and_gradients_match_the_plain_form(name: str, block: int, monkeypatch):
     form, length = FORMS[name]
-    tokens = drawn(length)
-    arrays = outcome(form, monkeypatch, tokens, block=block)
-    expected = outcome(form, monkeypatch, tokens, block=None)
+    tokens = random_inputs(length)
+    arrays = run_attention(form, monkeypatch, tokens, block=block)
+    expected = run_attention(form, monkeypatch, tokens, block=None)
     for array, expected_array in zip(arrays, expected, strict=True):
         assert np.abs(expected_array).max() > 0.1
         np.testing.assert_allclose(array, expected_array, rtol=1e-4, atol=1e-5)
@@ -74,30 +74,30 @@ def test_attention_and_gradients_match_the_plain_form(name: str, block: int, mon
 @pytest.mark.parametrize("name", FORMS)
 def test_bfloat16_is_as_accurate_as_the_plain_form(name: str, monkeypatch):
     form, length = FORMS[name]
-    exact = outcome(form, monkeypatch, drawn(length), block=None)
+    exact = run_attention(form, monkeypatch, random_inputs(length), block=None)
     errors = []
     for block in (4, None):
-        arrays = outcome(form, monkeypatch, drawn(length, jnp.bfloat16), block=block)
+        arrays = run_attention(form, monkeypatch, random_inputs(length, jnp.bfloat16), block=block)
         errors.append(
             [
                 float(
-                    jnp.linalg.norm(one.astype(jnp.float32) - exact_array)
+                    jnp.linalg.norm(array.astype(jnp.float32) - exact_array)
                     / jnp.linalg.norm(exact_array)
                 )
-                for one, exact_array in zip(arrays, exact, strict=True)
+                for array, exact_array in zip(arrays, exact, strict=True)
             ]
         )
         assert all(array.dtype == jnp.bfloat16 for array in arrays)
-    assert all(0 < ours < 1.5 * plain for ours, plain in zip(*errors, strict=True))
+    assert all(0 < blocks < 1.5 * whole for blocks, whole in zip(*errors, strict=True))
 
 
 def test_fully_masked_query_gives_zero_output_and_gradient():
-    query, key, value, _ = drawn(6)
-    nobody = jnp.full((2, 6), blockwise.NO_QUERY)
+    query, key, value, _ = random_inputs(6)
+    no_queries = jnp.full((2, 6), blockwise.NO_QUERY)
 
     def attend(query):
         segments = jnp.zeros((2, 6), jnp.int32)
-        return blockwise_attention(query, key, value, segments, nobody, block=4)
+        return blockwise_attention(query, key, value, segments, no_queries, block=4)
 
     attended, pull = jax.vjp(attend, query)
     assert not attended.any()

@@ -109,10 +109,10 @@ def test_logits_match_transformers_for_any_padding(name, tmp_path):
     assert type(twin).__name__ == FAMILIES[name].architecture.class_name
     for padding in ("none", "left", "right"):
         inputs = batch(padding)
-        ours, theirs = run(model, *inputs), torch_logits(twin, *inputs)
+        logits, expected = run(model, *inputs), torch_logits(twin, *inputs)
         mask = np.asarray(inputs[2])
-        assert ours.dtype == jnp.float32
-        np.testing.assert_allclose(np.asarray(ours)[mask], theirs[mask], atol=1e-4, rtol=1e-4)
+        assert logits.dtype == jnp.float32
+        np.testing.assert_allclose(np.asarray(logits)[mask], expected[mask], atol=1e-4, rtol=1e-4)
 
 
 def test_bfloat16_compute_stays_close_to_float32(tmp_path):
@@ -138,10 +138,10 @@ def test_token_logprobs_match_transformers(padding, tmp_path):
         token_scores = np.take_along_axis(scores, np.asarray(ids)[:, 1:, None], -1)[..., 0]
         wanted = np.asarray(mask[:, 1:] & mask[:, :-1])
         for chunk in (None, 5):
-            ours = score(model, *inputs, temperature=temperature, chunk=chunk)
-            assert ours.dtype == jnp.float32
+            logprobs = score(model, *inputs, temperature=temperature, chunk=chunk)
+            assert logprobs.dtype == jnp.float32
             expected = np.pad(np.where(wanted, token_scores, 0), ((0, 0), (1, 0)))
-            np.testing.assert_allclose(ours, expected, atol=1e-4, rtol=1e-4)
+            np.testing.assert_allclose(logprobs, expected, atol=1e-4, rtol=1e-4)
 
 
 @pytest.mark.slow
@@ -291,11 +291,11 @@ def test_float32_products_are_exact_on_every_device(dtype: str, precision: str, 
     graphdef, params = nnx.split(model, nnx.Param)
 
     def loss(params, ids, positions, mask):
-        made = nnx.merge(graphdef, params)
-        return token_logprobs(made, ids, positions, mask).sum()
+        merged = nnx.merge(graphdef, params)
+        return token_logprobs(merged, ids, positions, mask).sum()
 
     text = jax.jit(jax.grad(loss)).lower(params, ids, positions, mask).as_text()
     products = [line for line in text.splitlines() if "stablehlo.dot_general" in line]
     assert len(products) > 20
-    plain = [line for line in products if f"precision = [{precision}, {precision}]" not in line]
-    assert plain == []
+    inexact = [line for line in products if f"precision = [{precision}, {precision}]" not in line]
+    assert inexact == []

@@ -26,7 +26,7 @@ EMBEDDINGS = "model.embed_tokens.weight"
 IDS = np.arange(24, dtype=np.int32).reshape(2, 12) * 2
 
 
-def theirs(tied, dtype=torch.float32, seed=0):
+def make_torch_twin(tied, dtype=torch.float32, seed=0):
     torch.manual_seed(seed)
     fields = CONFIG.to_hf() | {"tie_word_embeddings": tied}
     twin = Qwen3ForCausalLM(TorchConfig(**fields)).to(dtype)
@@ -37,56 +37,56 @@ def theirs(tied, dtype=torch.float32, seed=0):
     return twin.eval()
 
 
-def their_logits(folder):
+def torch_logits(folder):
     twin = Qwen3ForCausalLM.from_pretrained(folder, dtype=torch.float32)
     with torch.no_grad():
         return twin(torch.tensor(IDS, dtype=torch.long)).logits.numpy()
 
 
-def our_logits(model):
+def jax_logits(model):
     positions, mask = np.arange(12)[None].repeat(2, axis=0), jnp.ones(IDS.shape, bool)
     return np.asarray(nnx.jit(lambda m: m.logits(m(IDS, positions, mask)))(model))
 
 
-def made(seed):
+def make_decoder(seed):
     return Decoder(CONFIG, rngs=nnx.Rngs(seed))
 
 
 @pytest.fixture
 def folder(tmp_path):
-    return huggingface.save(made(seed=0), tmp_path / "model", tokenizer_from=None)
+    return huggingface.save(make_decoder(seed=0), tmp_path / "model", tokenizer_from=None)
 
 
 @pytest.mark.parametrize("tied", [False, True])
 @pytest.mark.parametrize("shard_size", ["5GB", "5KB"])
 def test_transformers_folder_round_trips(tied, shard_size, tmp_path):
-    theirs(tied).save_pretrained(tmp_path / "a", max_shard_size=shard_size)
+    make_torch_twin(tied).save_pretrained(tmp_path / "a", max_shard_size=shard_size)
     assert (tmp_path / "a" / "model.safetensors.index.json").exists() == (shard_size == "5KB")
     model = huggingface.load(tmp_path / "a")
-    expected = their_logits(tmp_path / "a")
-    np.testing.assert_allclose(our_logits(model), expected, atol=1e-4, rtol=1e-4)
+    expected = torch_logits(tmp_path / "a")
+    np.testing.assert_allclose(jax_logits(model), expected, atol=1e-4, rtol=1e-4)
     huggingface.save(model, tmp_path / "b", tokenizer_from=None)
-    np.testing.assert_array_equal(their_logits(tmp_path / "b"), expected)
+    np.testing.assert_array_equal(torch_logits(tmp_path / "b"), expected)
 
 
 def test_sharded_folder_equals_the_single_file(tmp_path):
-    theirs(tied=False).save_pretrained(tmp_path / "a")
+    make_torch_twin(tied=False).save_pretrained(tmp_path / "a")
     model = huggingface.load(tmp_path / "a")
     huggingface.save(model, tmp_path / "b", tokenizer_from=None, max_shard_bytes=6000)
     index = json.loads((tmp_path / "b" / "model.safetensors.index.json").read_text())
     files = {path.name: load_file(path) for path in (tmp_path / "b").glob("*.safetensors")}
-    assert index["weight_map"] == {name: file for file, found in files.items() for name in found}
+    assert index["weight_map"] == {name: file for file, names in files.items() for name in names}
     sizes = [sum(tensor.nbytes for tensor in tensors.values()) for tensors in files.values()]
     assert len(sizes) > 2
     assert max(sizes) <= 6000
     assert index["metadata"]["total_size"] == sum(sizes)
-    np.testing.assert_array_equal(their_logits(tmp_path / "b"), their_logits(tmp_path / "a"))
-    np.testing.assert_array_equal(our_logits(huggingface.load(tmp_path / "b")), our_logits(model))
+    np.testing.assert_array_equal(torch_logits(tmp_path / "b"), torch_logits(tmp_path / "a"))
+    np.testing.assert_array_equal(jax_logits(huggingface.load(tmp_path / "b")), jax_logits(model))
 
 
 @pytest.mark.parametrize(("tied", "untied"), [(False, False), (True, False), (True, True)])
 def test_state_tensor_names_match_transformers(tied, untied, tmp_path):
-    twin = theirs(tied)
+    twin = make_torch_twin(tied)
     twin.save_pretrained(tmp_path / "a")
     expected = {name: value.numpy() for name, value in twin.state_dict().items()}
     if tied and not untied:
@@ -99,25 +99,25 @@ def test_state_tensor_names_match_transformers(tied, untied, tmp_path):
 
 
 def test_tied_checkpoint_may_repeat_its_head(tmp_path):
-    theirs(tied=True).save_pretrained(tmp_path / "a")
-    before = our_logits(huggingface.load(tmp_path / "a"))
+    make_torch_twin(tied=True).save_pretrained(tmp_path / "a")
+    before = jax_logits(huggingface.load(tmp_path / "a"))
     edit_tensors(tmp_path / "a", lambda t: t.update({"lm_head.weight": t[EMBEDDINGS]}))
-    np.testing.assert_array_equal(our_logits(huggingface.load(tmp_path / "a")), before)
+    np.testing.assert_array_equal(jax_logits(huggingface.load(tmp_path / "a")), before)
 
 
 def test_bfloat16_weights_round_trip_bitwise(tmp_path):
-    theirs(tied=False, dtype=torch.bfloat16).save_pretrained(tmp_path / "a")
+    make_torch_twin(tied=False, dtype=torch.bfloat16).save_pretrained(tmp_path / "a")
     model = huggingface.load(tmp_path / "a", param_dtype=jnp.bfloat16, dtype=jnp.bfloat16)
     huggingface.save(model, tmp_path / "b", tokenizer_from=None)
-    ours, original = (load_file(tmp_path / name / "model.safetensors") for name in "ba")
-    assert ours.keys() == original.keys()
+    saved, original = (load_file(tmp_path / name / "model.safetensors") for name in "ba")
+    assert saved.keys() == original.keys()
     for name, value in original.items():
-        assert ours[name].dtype == value.dtype == jnp.bfloat16
-        np.testing.assert_array_equal(ours[name].view(np.uint16), value.view(np.uint16))
+        assert saved[name].dtype == value.dtype == jnp.bfloat16
+        np.testing.assert_array_equal(saved[name].view(np.uint16), value.view(np.uint16))
     assert json.loads((tmp_path / "b/config.json").read_text())["dtype"] == "bfloat16"
     wide = huggingface.load(tmp_path / "a")
     assert {leaf.dtype for leaf in jax.tree.leaves(nnx.state(wide))} == {jnp.dtype("float32")}
-    np.testing.assert_allclose(our_logits(wide), their_logits(tmp_path / "a"), atol=1e-4, rtol=1e-4)
+    np.testing.assert_allclose(jax_logits(wide), torch_logits(tmp_path / "a"), atol=1e-4, rtol=1e-4)
 
 
 def test_exported_folder_keeps_tokenizer_and_special_ids(folder):
@@ -135,7 +135,7 @@ def test_exported_folder_keeps_tokenizer_and_special_ids(folder):
 
 
 def test_interrupted_save_loses_nothing(folder):
-    expected = our_logits(huggingface.load(folder))
+    expected = jax_logits(huggingface.load(folder))
     program = """
 import os, sys
 from flax import nnx
@@ -150,8 +150,8 @@ huggingface.save(model, sys.argv[1], tokenizer_from=None)
     died = subprocess.run([sys.executable, "-c", program, str(folder)], check=False, timeout=120)
     assert died.returncode == 17
     assert not folder.exists()
-    np.testing.assert_array_equal(our_logits(huggingface.load(folder)), expected)
-    huggingface.save(made(seed=7), folder, tokenizer_from=None)
+    np.testing.assert_array_equal(jax_logits(huggingface.load(folder)), expected)
+    huggingface.save(make_decoder(seed=7), folder, tokenizer_from=None)
     assert [path.name for path in folder.parent.iterdir()] == ["model"]
 
 
@@ -225,7 +225,7 @@ def test_load_follows_the_weight_map(folder):
     shard_tensors = [load_file(shard) for shard in shards]
     save_file(shard_tensors[-1] | {EMBEDDINGS: np.ones((50, 16), np.float32)}, shards[-1])
     assert EMBEDDINGS in shard_tensors[0]
-    np.testing.assert_array_equal(our_logits(huggingface.load(folder)), our_logits(model))
+    np.testing.assert_array_equal(jax_logits(huggingface.load(folder)), jax_logits(model))
 
 
 def test_old_rotary_frequencies_are_ignored(folder):

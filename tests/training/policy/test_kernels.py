@@ -24,22 +24,22 @@ def arrays(seed: int, *shapes: tuple[int, ...]) -> list[jax.Array]:
     return [jnp.asarray(rng.standard_normal(shape), jnp.float32) for shape in shapes]
 
 
-def compare(attention, tokens: list[jax.Array], wanted: np.ndarray, **options) -> None:
-    """Hold values and gradients of two implementations equal where tokens are `wanted`."""
-    slopes = arrays(9, tokens[0].shape)[0] * wanted[..., None, None]
+def check_kernel(attention, tokens: list[jax.Array], is_query: np.ndarray, **options) -> None:
+    """Assert that both implementations give equal values and gradients where `is_query`."""
+    weights = arrays(9, tokens[0].shape)[0] * is_query[..., None, None]
 
-    def total(how):
+    def run_loss(how):
         def loss(*tokens):
             attended = attention(how)(*tokens)
-            return jnp.sum(attended * slopes), attended
+            return jnp.sum(attended * weights), attended
 
         return jax.jit(jax.value_and_grad(loss, argnums=(0, 1, 2), has_aux=True))(*tokens)
 
-    (_, expected), slopes_expected = total(PLAIN)
-    (_, value), slopes_found = total(AttentionImplementation("triton", interpret=True, **options))
-    np.testing.assert_allclose(value[wanted], expected[wanted], atol=3e-6)
-    for slope, expected_slope in zip(slopes_found, slopes_expected, strict=True):
-        np.testing.assert_allclose(slope, expected_slope, atol=3e-5)
+    (_, expected), expected_gradients = run_loss(PLAIN)
+    (_, value), gradients = run_loss(AttentionImplementation("triton", interpret=True, **options))
+    np.testing.assert_allclose(value[is_query], expected[is_query], atol=3e-6)
+    for gradient, expected_gradient in zip(gradients, expected_gradients, strict=True):
+        np.testing.assert_allclose(gradient, expected_gradient, atol=3e-5)
 
 
 def test_packed_rows_attend_to_prompt_and_own_completion(monkeypatch):
@@ -63,21 +63,21 @@ def test_packed_rows_attend_to_prompt_and_own_completion(monkeypatch):
     assert np.ptp(packed.completions[0], axis=1).max() > 0  # several completions in one row
     count = 2 * groups + int(np.prod(width))
     tokens = arrays(1, (1, count, 4, 64), (1, count, 2, 64), (1, count, 2, 64))
-    wanted = [packed.prompt_mask.reshape(1, -1), packed.is_target.reshape(1, -1)]
+    masks = [packed.prompt_mask.reshape(1, -1), packed.is_target.reshape(1, -1)]
 
     def attention(how):
         return make_shared_prompt_attention(
             jnp.asarray(packed.prompt_mask), packed.row_prompts, packed.completions, how
         )
 
-    compare(attention, tokens, np.concatenate(wanted, axis=1))
+    check_kernel(attention, tokens, np.concatenate(masks, axis=1))
 
 
 def test_plain_sequences_attend_to_unmasked_tokens():
     mask = np.ones((2, 300), bool)
     mask[0, 211:], mask[1, :29], mask[1, 280:] = False, False, False
     tokens = arrays(2, *[(2, 300, 2, 64)] * 3)
-    compare(lambda how: make_causal_attention(jnp.asarray(mask), how), tokens, mask)
+    check_kernel(lambda how: make_causal_attention(jnp.asarray(mask), how), tokens, mask)
 
 
 @pytest.mark.parametrize(("steps", "parts"), [pytest.param(1, 5, marks=pytest.mark.slow), (9, 3)])
@@ -93,7 +93,7 @@ def test_gradients_are_equal_for_score_chunks(steps, parts, monkeypatch):
     segments = (np.arange(width) >= 192).astype(np.int32)[None, None]
     mask = np.arange(prompt)[None, None] < prompt - 7
     tokens = arrays(4, *[(1, prompt + width, heads, 64) for heads in (2, 1, 1)])
-    wanted = np.concatenate([mask.reshape(1, -1), np.ones((1, width), bool)], axis=1)
+    is_query = np.concatenate([mask.reshape(1, -1), np.ones((1, width), bool)], axis=1)
 
     def attention(how):
         row = jnp.zeros((1, 1), jnp.int32)
@@ -102,7 +102,7 @@ def test_gradients_are_equal_for_score_chunks(steps, parts, monkeypatch):
     attend = attention(AttentionImplementation("triton", interpret=True))
     program = jax.make_jaxpr(jax.grad(lambda *tokens: attend(*tokens).sum()))(*tokens)
     assert f"flash_key_value_grads_in_{parts}" in str(program)
-    compare(attention, tokens, wanted)
+    check_kernel(attention, tokens, is_query)
 
 
 @pytest.mark.slow
@@ -110,7 +110,7 @@ def test_mesh_devices_attend_to_their_own_heads():
     mesh = jax.make_mesh((1, 1), ("fsdp", "tensor"), axis_types=(jax.sharding.AxisType.Auto,) * 2)
     mask = np.arange(256) < np.array([256, 200])[:, None]
     tokens = arrays(3, (2, 256, 4, 64), (2, 256, 2, 64), (2, 256, 2, 64))
-    compare(lambda how: make_causal_attention(jnp.asarray(mask), how), tokens, mask, mesh=mesh)
+    check_kernel(lambda how: make_causal_attention(jnp.asarray(mask), how), tokens, mask, mesh=mesh)
 
 
 @pytest.mark.parametrize(

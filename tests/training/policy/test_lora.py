@@ -33,18 +33,18 @@ LLAMA = FAMILIES["smollm"]
 LORA = Lora(rank=3, alpha=7.5)
 
 
-def adapted(config=LLAMA, lora=LORA, *, moved=True, **options):
-    """A model with adapters; if they are moved, as after training, B is not 0 any more."""
+def make_adapted_model(config=LLAMA, lora=LORA, *, trained=True, **options):
+    """Return a model with adapters; B is not 0 if `trained`, as after training."""
     model = random_model(config, **options)
     add_adapters(model, lora, seed=5)
-    for number, target in enumerate(lora.targets if moved else ()):
+    for number, target in enumerate(lora.targets if trained else ()):
         wide = getattr(model.layers, f"{target}_lora_b")
         wide[...] = 0.3 * jax.random.normal(jax.random.key(number), wide.shape)
     return model
 
 
-def dense(model, lora=LORA):
-    """The same model without adapters, each kernel W + alpha / rank * A B, in float64."""
+def merge_adapters(model, lora=LORA):
+    """Return the model without adapters; kernels are W + alpha / rank * A B, from float64."""
     copy = nnx.clone(model)
     remove_adapters(copy)
     for target in lora.targets:
@@ -58,44 +58,44 @@ def dense(model, lora=LORA):
     return copy
 
 
-def summed_score(model, inputs):
+def sum_scores(model, inputs):
     return jnp.sum(token_logprobs(model, *inputs, temperature=0.8))
 
 
 def test_fresh_adapters_are_seeded_and_change_nothing():
-    model, plain = adapted(moved=False), random_model(LLAMA)
+    model, base_model = make_adapted_model(trained=False), random_model(LLAMA)
     inputs = batch("right")
-    np.testing.assert_array_equal(run(model, *inputs), run(plain, *inputs))
+    np.testing.assert_array_equal(run(model, *inputs), run(base_model, *inputs))
     narrow = model.layers.gate_proj_lora_a[...]
     assert narrow.shape == (2, 24, 3)
     assert 0.9 * 24**-0.5 < np.abs(narrow).max() <= 24**-0.5
-    other = random_model(LLAMA)
-    add_adapters(other, LORA, seed=6)
-    assert not np.array_equal(other.layers.gate_proj_lora_a[...], narrow)
-    few = random_model(LLAMA)
-    add_adapters(few, Lora(rank=3, targets=("gate_proj",)), seed=5)
-    np.testing.assert_array_equal(few.layers.gate_proj_lora_a[...], narrow)
+    reseeded = random_model(LLAMA)
+    add_adapters(reseeded, LORA, seed=6)
+    assert not np.array_equal(reseeded.layers.gate_proj_lora_a[...], narrow)
+    partial_model = random_model(LLAMA)
+    add_adapters(partial_model, Lora(rank=3, targets=("gate_proj",)), seed=5)
+    np.testing.assert_array_equal(partial_model.layers.gate_proj_lora_a[...], narrow)
     remove_adapters(model)
-    assert nnx.graphdef(model) == nnx.graphdef(plain)
+    assert nnx.graphdef(model) == nnx.graphdef(base_model)
 
 
 SLOW = pytest.mark.slow
 
 
 @pytest.mark.parametrize(
-    "name", ["smollm", *(pytest.param(one, marks=SLOW) for one in ("qwen2", "tied"))]
+    "name", ["smollm", *(pytest.param(family, marks=SLOW) for family in ("qwen2", "tied"))]
 )
 def test_adapters_equal_their_merged_kernels(name, tmp_path):
-    model = adapted(FAMILIES[name])
+    model = make_adapted_model(FAMILIES[name])
     inputs = batch("right")
     mask = np.asarray(inputs[2])
-    ours = np.asarray(run(model, *inputs))
-    assert np.abs(ours - run(random_model(FAMILIES[name]), *inputs))[mask].max() > 0.1
+    logits = np.asarray(run(model, *inputs))
+    assert np.abs(logits - run(random_model(FAMILIES[name]), *inputs))[mask].max() > 0.1
     folder = huggingface.save(model, tmp_path / "merged", tokenizer_from=None)
     twin = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
-    theirs = torch_logits(twin, *inputs)
-    np.testing.assert_allclose(ours[mask], theirs[mask], atol=1e-4, rtol=1e-4)
-    expected = dict(huggingface.state_tensors(dense(model), untied=True))
+    torch_values = torch_logits(twin, *inputs)
+    np.testing.assert_allclose(logits[mask], torch_values[mask], atol=1e-4, rtol=1e-4)
+    expected = dict(huggingface.state_tensors(merge_adapters(model), untied=True))
     merged = dict(huggingface.state_tensors(model, untied=True))
     assert merged.keys() == expected.keys()
     for tensor, value in merged.items():
@@ -105,16 +105,16 @@ def test_adapters_equal_their_merged_kernels(name, tmp_path):
 @pytest.mark.parametrize("remat", [False, pytest.param(True, marks=SLOW)])
 def test_lora_gradients_follow_the_chain_rule(remat):
     """With W + s A B the gradients are s G B' and s A' G, where G is the gradient of the kernel."""
-    model = adapted(remat=remat)
+    model = make_adapted_model(remat=remat)
     inputs = batch("right")
     graphdef, params = nnx.split(model)
 
     def loss(learned):
-        return summed_score(nnx.merge(graphdef, replace_trainable(params, learned)), inputs)
+        return sum_scores(nnx.merge(graphdef, replace_trainable(params, learned)), inputs)
 
-    ours = nnx.to_pure_dict(jax.jit(jax.grad(loss))(get_trainable(params)))["layers"]
-    dense_gradient = nnx.jit(nnx.grad(partial(summed_score, inputs=inputs)))(dense(model))
-    assert len(ours) == 2 * len(LORA.targets)
+    gradients = nnx.to_pure_dict(jax.jit(jax.grad(loss))(get_trainable(params)))["layers"]
+    dense_gradient = nnx.jit(nnx.grad(partial(sum_scores, inputs=inputs)))(merge_adapters(model))
+    assert len(gradients) == 2 * len(LORA.targets)
     for target in LORA.targets:
         slope = np.asarray(getattr(dense_gradient.layers, target)[...], np.float64)
         narrow, wide = (
@@ -127,11 +127,11 @@ def test_lora_gradients_follow_the_chain_rule(remat):
         for name, expected in ((f"{target}_lora_a", by_a), (f"{target}_lora_b", by_b)):
             assert np.abs(expected).max() > 0.1
             size = np.abs(expected).max()
-            np.testing.assert_allclose(ours[name], expected, atol=2e-5 * size, rtol=2e-3)
+            np.testing.assert_allclose(gradients[name], expected, atol=2e-5 * size, rtol=2e-3)
 
 
 def test_lora_step_updates_only_adapters():
-    model = adapted()
+    model = make_adapted_model()
     graphdef, params = nnx.split(model)
     inputs = batch("none")
     optimizer = adamw(1e-2, weight_decay=0.0, max_grad_norm=1.0)
@@ -142,7 +142,7 @@ def test_lora_step_updates_only_adapters():
     assert moments == 2 * sizes
 
     def loss(params, rows):
-        return -summed_score(nnx.merge(graphdef, params), rows), {}
+        return -sum_scores(nnx.merge(graphdef, params), rows), {}
 
     step = jax.jit(
         lambda state: gradient_step(
@@ -167,14 +167,14 @@ def test_lora_step_updates_only_adapters():
 
 def test_adapter_files_match_peft(tmp_path):
     """A model that applies the files as PEFT defines them, to transformers' weights, is ours."""
-    model = adapted()
+    model = make_adapted_model()
     adapters = get_trainable(nnx.state(model))
     folder, tensors = tmp_path / "adapters", adapter_tensors(adapters)
     save_adapters(tensors, LORA, folder, base="0123abcd", base_name="somebody/model")
-    plain = nnx.clone(model)
-    remove_adapters(plain)
-    plain_folder = huggingface.save(plain, tmp_path / "plain", tokenizer_from=None)
-    twin = AutoModelForCausalLM.from_pretrained(plain_folder, dtype=torch.float32)
+    base_model = nnx.clone(model)
+    remove_adapters(base_model)
+    base_folder = huggingface.save(base_model, tmp_path / "plain", tokenizer_from=None)
+    twin = AutoModelForCausalLM.from_pretrained(base_folder, dtype=torch.float32)
     files = load_file(folder / "adapter_model.safetensors")
     assert len(files) == 2 * 2 * len(LORA.targets)
     with torch.no_grad():
@@ -187,18 +187,18 @@ def test_adapter_files_match_peft(tmp_path):
             )
             layer.weight += 7.5 / 3 * wide @ narrow
     inputs = batch("none")
-    ours, theirs = run(model, *inputs), torch_logits(twin, *inputs)
-    np.testing.assert_allclose(ours, theirs, atol=1e-4, rtol=1e-4)
+    logits, expected = run(model, *inputs), torch_logits(twin, *inputs)
+    np.testing.assert_allclose(logits, expected, atol=1e-4, rtol=1e-4)
 
-    fresh = get_trainable(nnx.state(adapted(moved=False)))
+    fresh = get_trainable(nnx.state(make_adapted_model(trained=False)))
     back, base = load_adapters(folder, fresh)
     assert base == "0123abcd"
     jax.tree.map(np.testing.assert_array_equal, back, adapters)
-    wider = get_trainable(nnx.state(adapted(lora=Lora(rank=4, targets=("q_proj",)))))
+    wider = get_trainable(nnx.state(make_adapted_model(lora=Lora(rank=4, targets=("q_proj",)))))
     with pytest.raises(UserError, match=r"q_proj.lora_A.* must be \(4, 24\), got \(3, 24\)"):
         load_adapters(folder, wider)
     fewer = get_trainable(
-        nnx.state(adapted(moved=False, lora=Lora(rank=3, targets=LORA.targets[:-1])))
+        nnx.state(make_adapted_model(trained=False, lora=Lora(rank=3, targets=LORA.targets[:-1])))
     )
     with pytest.raises(UserError, match=r"contains .*lora_A.*, which is not in model.lora"):
         load_adapters(folder, fewer)

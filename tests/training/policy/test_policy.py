@@ -31,12 +31,12 @@ def test_tokenizer_without_an_end_token_is_rejected(tmp_path: Path) -> None:
 def test_plain_prompt_starts_with_tokenizer_prefix(tmp_path: Path) -> None:
     """Llama's tokenizers put a token before every text; chat templates write it themselves."""
     folder = shutil.copytree(PACKAGED_MODELS["jaxlake-base"], tmp_path / "model")
-    plain, _ = load_policy(folder, Model(), Prompt(), length_bucket=16)
+    policy, _ = load_policy(folder, Model(), Prompt(), length_bucket=16)
     file = folder / "tokenizer.json"
     tree = json.loads(file.read_text())
     begin = {"SpecialToken": {"id": "<|endoftext|>", "type_id": 0}}
     text = {"Sequence": {"id": "A", "type_id": 0}}
-    number = plain.tokenizer.convert_tokens_to_ids("<|endoftext|>")
+    number = policy.tokenizer.convert_tokens_to_ids("<|endoftext|>")
     special_token = {"id": "<|endoftext|>", "ids": [number], "tokens": ["<|endoftext|>"]}
     tree["post_processor"] = {
         "type": "TemplateProcessing",
@@ -45,13 +45,13 @@ def test_plain_prompt_starts_with_tokenizer_prefix(tmp_path: Path) -> None:
         "special_tokens": {"<|endoftext|>": special_token},
     }
     file.write_text(json.dumps(tree))
-    begun, _ = load_policy(folder, Model(), Prompt(), length_bucket=16)
+    prefixed_policy, _ = load_policy(folder, Model(), Prompt(), length_bucket=16)
     board = "S F G\n"
-    assert begun.encode_prompt(board) == [number, *plain.encode_prompt(board)]
-    assert begun.encode_answer(board) == plain.encode_answer(board)
-    begun.tokenizer.chat_template = "{{ messages[0]['content'] }}"
-    chat = replace(begun, prompt=Prompt(chat=True))
-    assert chat.encode_prompt(board) == plain.encode_prompt(board)
+    assert prefixed_policy.encode_prompt(board) == [number, *policy.encode_prompt(board)]
+    assert prefixed_policy.encode_answer(board) == policy.encode_answer(board)
+    prefixed_policy.tokenizer.chat_template = "{{ messages[0]['content'] }}"
+    chat = replace(prefixed_policy, prompt=Prompt(chat=True))
+    assert chat.encode_prompt(board) == policy.encode_prompt(board)
 
 
 ON_TWO_DEVICES = """\

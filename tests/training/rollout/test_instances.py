@@ -24,7 +24,7 @@ from training.schema import load
 
 CONFIG = load(SCRATCH, ["validation.per_cell=5"])
 SHORT = {3: (0.8, 0.0, 0.5), 4: (0.1, 0.1, 0.1), 5: (0.1, 0.1, 0.1)}
-"""Too many 3x3 boards of which half would need a wait: this budget doesn't find them."""
+"""More 3x3 boards that need a wait than this budget finds."""
 
 
 def lake(sizes: dict[int, tuple[float, float, float]]) -> LakeConfiguration:
@@ -33,7 +33,7 @@ def lake(sizes: dict[int, tuple[float, float, float]]) -> LakeConfiguration:
     return LakeConfiguration.model_validate({"sizes": ratios})
 
 
-def drawn_boards(
+def draw_stage_boards(
     stage: int, configuration: LakeConfiguration, validation: InstanceSet
 ) -> StageBoards:
     key, count = derive_key(CONFIG.seed, "train", stage), CONFIG.stages.instances
@@ -47,34 +47,34 @@ def validation() -> InstanceSet:
 
 @pytest.fixture(scope="module")
 def short(validation: InstanceSet) -> StageBoards:
-    return drawn_boards(1, lake(SHORT), validation)
+    return draw_stage_boards(1, lake(SHORT), validation)
 
 
 @pytest.fixture(scope="module")
 def smallest() -> InstanceSet:
-    """All 2x2 boards there are, as a validation set that leaves none to train on."""
+    """Return all 2x2 boards, a validation set that leaves none to train on."""
     request = BoardRequest(size=2, hole_ratio=0.0, wait_ratio=0.5, count=48, num_agents=2)
     boards, _ = draw_boards(jax.random.key(0), [request], max_size=5, max_candidates=20_000)
     assert len(boards) == 24
     return boards
 
 
-def digests_of(boards: InstanceSet) -> list[bytes]:
+def list_digests(boards: InstanceSet) -> list[bytes]:
     return board_digests(boards.instances).tolist()
 
 
-def sizes_of(boards: InstanceSet) -> Counter[int]:
+def count_sizes(boards: InstanceSet) -> Counter[int]:
     return Counter(boards.instances.size.tolist())
 
 
 def test_short_stage_keeps_the_budget_per_size(short: StageBoards) -> None:
     requests = make_requests(lake(SHORT), CONFIG.stages.instances, num_agents=2)
-    assert sizes_of(short.instances) == {request.size: request.count for request in requests}
-    assert len(set(digests_of(short.instances))) < CONFIG.stages.instances == len(short.instances)
+    assert count_sizes(short.instances) == {request.size: request.count for request in requests}
+    assert len(set(list_digests(short.instances))) < CONFIG.stages.instances == len(short.instances)
 
 
 def test_shortfalls_repeat_boards_of_their_size_equally(short: StageBoards) -> None:
-    digests = digests_of(short.instances)
+    digests = list_digests(short.instances)
     counts = Counter(digests)
     pairs = list(zip(digests, short.instances.instances.size.tolist(), strict=True))
     times = {counts[digest] for digest, size in pairs if size == 3}
@@ -83,11 +83,11 @@ def test_shortfalls_repeat_boards_of_their_size_equally(short: StageBoards) -> N
 
 
 def test_stage_boards_follow_from_the_seed(validation: InstanceSet, short: StageBoards) -> None:
-    again = drawn_boards(1, lake(SHORT), validation).instances
-    assert digests_of(again) == digests_of(short.instances)
-    assert not set(digests_of(again)) & set(digests_of(validation))
-    next_stage = drawn_boards(2, lake(SHORT), validation).instances
-    assert digests_of(next_stage) != digests_of(short.instances)
+    repeated = draw_stage_boards(1, lake(SHORT), validation).instances
+    assert list_digests(repeated) == list_digests(short.instances)
+    assert not set(list_digests(repeated)) & set(list_digests(validation))
+    next_stage = draw_stage_boards(2, lake(SHORT), validation).instances
+    assert list_digests(next_stage) != list_digests(short.instances)
 
 
 def test_statistics_describe_distinct_boards(short: StageBoards) -> None:
@@ -95,7 +95,7 @@ def test_statistics_describe_distinct_boards(short: StageBoards) -> None:
     assert shortfall.size == 3
     statistics = short.statistics["3"]
     assert statistics["missing"] == shortfall.missing_wait + shortfall.missing_no_wait > 0
-    rows = np.unique(digests_of(short.instances), return_index=True)[1]
+    rows = np.unique(list_digests(short.instances), return_index=True)[1]
     distinct = short.instances.take(rows)
     of_three = distinct.solutions.sum_of_costs[distinct.instances.size == 3]
     assert statistics["mean_sum_of_costs"] == pytest.approx(np.mean(of_three), rel=1e-5)
@@ -103,24 +103,24 @@ def test_statistics_describe_distinct_boards(short: StageBoards) -> None:
 
 def test_missing_size_is_replaced_by_all_others(smallest: InstanceSet) -> None:
     configuration = lake({2: (0.5, 0.0, 0.0), 4: (0.3, 0.1, 0.1), 5: (0.2, 0.1, 0.1)})
-    drawn = drawn_boards(1, configuration, smallest)
-    assert {report.size for report in drawn.draw_reports if report.missing} == {2}
-    times = Counter(digests_of(drawn.instances))
+    stage_boards = draw_stage_boards(1, configuration, smallest)
+    assert {report.size for report in stage_boards.draw_reports if report.missing} == {2}
+    times = Counter(list_digests(stage_boards.instances))
     assert len(times) == CONFIG.stages.instances // 2
     assert set(times.values()) == {2}
-    assert sizes_of(drawn.instances) == {4: 614, 5: 410}
+    assert count_sizes(stage_boards.instances) == {4: 614, 5: 410}
 
 
 def test_complete_stage_has_each_board_once(validation: InstanceSet) -> None:
     initial = CONFIG.environment.initial
-    drawn = drawn_boards(1, initial, validation)
-    distinct = drawn.distinct
+    stage_boards = draw_stage_boards(1, initial, validation)
+    distinct = stage_boards.distinct
     order = np.random.default_rng(derive_seed(CONFIG.seed, "train", 1)).permutation(len(distinct))
-    assert digests_of(drawn.instances) == digests_of(distinct.take(order))
-    assert len(set(digests_of(distinct))) == CONFIG.stages.instances
-    assert drawn.shortfalls == []
+    assert list_digests(stage_boards.instances) == list_digests(distinct.take(order))
+    assert len(set(list_digests(distinct))) == CONFIG.stages.instances
+    assert stage_boards.shortfalls == []
 
 
 def test_stage_without_boards_is_rejected(smallest: InstanceSet) -> None:
     with pytest.raises(UserError, match="no board could be generated: 2x2"):
-        drawn_boards(1, lake({2: (1.0, 0.0, 0.0)}), smallest)
+        draw_stage_boards(1, lake({2: (1.0, 0.0, 0.0)}), smallest)

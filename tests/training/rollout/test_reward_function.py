@@ -35,20 +35,20 @@ def judge_texts(boards: InstanceSet, texts: list[str], *settings: str) -> Judged
 
 def test_reward_function_receives_configured_rewards(boards: InstanceSet, texts: list[str]):
     values = ["reward.optimal=0.9", "reward.valid=0.3", "reward.parsed=0.1"]
-    plain = judge_texts(boards, texts, *values).scores
-    again = judge_texts(boards, texts, *values, f"reward.function={HOOKS}:same_reward").scores
-    assert plain.rewards.tolist() == np.float32([0.9, 0.3, 0.1, 0]).tolist()
-    assert again.rewards.tobytes() == plain.rewards.tobytes()
-    assert again.rewards.dtype == plain.rewards.dtype
+    expected = judge_texts(boards, texts, *values).scores
+    scores = judge_texts(boards, texts, *values, f"reward.function={HOOKS}:same_reward").scores
+    assert expected.rewards.tolist() == np.float32([0.9, 0.3, 0.1, 0]).tolist()
+    assert scores.rewards.tobytes() == expected.rewards.tobytes()
+    assert scores.rewards.dtype == expected.rewards.dtype
 
 
 def test_reward_function_receives_text_board_and_score(boards: InstanceSet, texts: list[str]):
     setting = f"reward.function={HOOKS}:bonus"
-    paid = judge_texts(boards, texts, setting)
-    plain = judge_texts(boards, texts)
-    np.testing.assert_allclose(paid.scores.rewards, [4.25, 3.6, 3 + 2 / 64, 3])
-    np.testing.assert_array_equal(paid.scores.valid, plain.scores.valid)
-    episodes = get_environment(load(TINY, [setting])).episodes(boards, texts, paid)
+    judged = judge_texts(boards, texts, setting)
+    expected = judge_texts(boards, texts)
+    np.testing.assert_allclose(judged.scores.rewards, [4.25, 3.6, 3 + 2 / 64, 3])
+    np.testing.assert_array_equal(judged.scores.valid, expected.scores.valid)
+    episodes = get_environment(load(TINY, [setting])).episodes(boards, texts, judged)
     assert [episode.reward for episode in episodes] == [4.25, 3.6, 3.03125, 3.0]
 
 

@@ -13,11 +13,11 @@ from training.schema import Lora, load
 
 def test_kl_reference_uses_the_compute_dtype():
     paper = ROOT / "configs/paper.yaml"
-    plain = load(paper)
-    shape = get_model_shape(plain)
+    paper_config = load(paper)
+    shape = get_model_shape(paper_config)
     assert shape is not None
-    without_kl = estimate_trainer_memory(plain, shape, 512)
-    assert plain.model.dtype == "bfloat16"
+    without_kl = estimate_trainer_memory(paper_config, shape, 512)
+    assert paper_config.model.dtype == "bfloat16"
     for dtype, size in (("bfloat16", 2), ("float32", 4)):
         config = load(paper, ["grpo.kl_coefficient=0.001", f"model.dtype={dtype}"])
         memory = estimate_trainer_memory(config, shape, 512)
@@ -34,10 +34,10 @@ def test_adapters_reduce_optimizer_memory():
         update={"model": config.model.model_copy(update={"lora": Lora(rank=8)})}
     )
     memory = estimate_trainer_memory(adapted, shape, 64)
-    plain = estimate_trainer_memory(config, shape, 64)
+    full_memory = estimate_trainer_memory(config, shape, 64)
     assert memory["adapters"] == memory["reference for KL"] == factors
     assert memory["optimizer"] == memory["gradients"] == 2 * factors
-    assert memory["weights"] == plain["weights"]
+    assert memory["weights"] == full_memory["weights"]
 
 
 def test_print_preview_opens_the_model_folder(tmp_path):

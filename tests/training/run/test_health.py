@@ -24,10 +24,10 @@ def updates(count: int, stage: int = 1, first: int = 1, **changes: Any) -> list[
 
 
 def answers(count: int, **changes: Any) -> list[EpisodeRecord]:
-    plain: dict[str, Any] = {"group": "3", "lines": ("S G",), "slices": {}, "text": "?"}
-    plain |= {"reward": 0.0, "valid": False, "scores": {}, "failure": "hole", "parsed": True}
-    plain |= {"time": 0, "reason": None}
-    return [EpisodeRecord(id=number, **{**plain, **changes}) for number in range(count)]
+    values: dict[str, Any] = {"group": "3", "lines": ("S G",), "slices": {}, "text": "?"}
+    values |= {"reward": 0.0, "valid": False, "scores": {}, "failure": "hole", "parsed": True}
+    values |= {"time": 0, "reason": None}
+    return [EpisodeRecord(id=number, **{**values, **changes}) for number in range(count)]
 
 
 def gate(gained: int, lost: int, restored: Any = None) -> GateRecord:

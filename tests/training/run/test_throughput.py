@@ -52,8 +52,8 @@ def test_speed_is_work_per_second(monkeypatch):
     assert fields["mfu"] == pytest.approx(1e9 / 0.5 / (0.004e12 * 2))
     assert 0.01 < fields["host_gib"] < 1000
     monkeypatch.undo()
-    plain = compute_timing_fields(UpdateWork(1000, 1e9), {"rollout": 2.0}, load(TINY))
-    assert "mfu" not in plain
+    cpu_fields = compute_timing_fields(UpdateWork(1000, 1e9), {"rollout": 2.0}, load(TINY))
+    assert "mfu" not in cpu_fields
     ahead = load(TINY, ["sampling.engine=jax", "grpo.prefetch=1"])
     assert "tokens_per_second" not in compute_timing_fields(UpdateWork(1000, 1e9), seconds, ahead)
     record = TimingRecord(phase="train", stage=1, update=1, step=1, seconds=seconds, **fields)

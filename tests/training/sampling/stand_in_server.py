@@ -32,8 +32,8 @@ class StandInServer(ThreadingHTTPServer):
     def address(self) -> str:
         return f"http://127.0.0.1:{self.server_address[1]}"
 
-    def asked(self, path: str) -> list[Any]:
-        return [body for called, body in self.calls if called == path]
+    def get_bodies(self, path: str) -> list[Any]:
+        return [body for called_path, body in self.calls if called_path == path]
 
     def answer(self, path: str, body: Any) -> Any:
         if path == "/v1/completions":

@@ -18,7 +18,7 @@ from transformers import AutoModelForCausalLM
 
 from tests.paths import ROOT, TINY
 from tests.training.policy.test_decoder import random_model
-from tests.training.sampling.untrained import moved
+from tests.training.sampling.untrained import add_noise
 from training.policy import huggingface
 from training.policy.architectures import DecoderConfig, Llama3Rope
 from training.policy.lora import get_trainable, replace_trainable
@@ -61,7 +61,7 @@ def test_engine_agrees_with_trainer_on_merged_adapters(family, tmp_path):
         engine.sync(policy.tensors(params))
         before = policy.logprobs(params, SEQUENCES)
         assert check_agreement(engine, SEQUENCES, before, 1e-3) < 1e-3
-        learned = replace_trainable(params, moved(get_trainable(params), 0.1))
+        learned = replace_trainable(params, add_noise(get_trainable(params), 0.1))
         engine.sync(policy.tensors(learned))
         after = policy.logprobs(learned, SEQUENCES)
         assert np.abs(np.concatenate(after) - np.concatenate(before)).max() > 0.1
@@ -72,7 +72,7 @@ def test_engine_agrees_with_trainer_on_merged_adapters(family, tmp_path):
 
 def test_jax_sampler_uses_merged_adapters(tmp_path):
     policy, params = open_family(tmp_path, "qwen2")
-    learned = replace_trainable(params, moved(get_trainable(params), 0.1))
+    learned = replace_trainable(params, add_noise(get_trainable(params), 0.1))
     settings = Sampling(engine="jax", max_model_len=128, max_num_seqs=8)
     sampler = JaxSampler(policy, params, settings)
     sampler.sync(policy.tensors(learned))

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tests.paths import TINY
-from tests.training.sampling.untrained import moved
+from tests.training.sampling.untrained import add_noise
 from training.learner import grpo
 from training.learner.batching import pad_sequences
 from training.policy.policy import Policy, load_run_policy, write_random_policy
@@ -61,15 +61,15 @@ def test_logprobs_are_exact(temperature: float, sampler: JaxSampler, policy: tup
         answers = [completion.token_ids for completion in group]
         rows = pad_sequences([prompt] * len(group), answers, bucket=32, pad_id=0)
         scores = grpo.logprobs(params, rows, graphdef=opened.graphdef, temperature=temperature)
-        for row, one in zip(np.asarray(scores), group, strict=True):
-            expected = row[len(prompt) : len(prompt) + len(one.token_ids)]
-            np.testing.assert_allclose(one.logprobs, expected, atol=1e-4)
+        for row, answer in zip(np.asarray(scores), group, strict=True):
+            expected = row[len(prompt) : len(prompt) + len(answer.token_ids)]
+            np.testing.assert_allclose(answer.logprobs, expected, atol=1e-4)
 
 
 def test_sampled_tokens_follow_their_probabilities(sampler: JaxSampler, policy: tuple[Policy, Any]):
     opened, params = policy
     (group,) = _sample(sampler, PROMPTS[:1], n=2048, max_tokens=1)
-    drawn = np.bincount([completion.token_ids[0] for completion in group], minlength=600)
+    counts = np.bincount([completion.token_ids[0] for completion in group], minlength=600)
     candidates = np.arange(len(opened.tokenizer))
     rows = pad_sequences(
         [PROMPTS[0]] * len(candidates), candidates[:, None].tolist(), bucket=32, pad_id=0
@@ -80,7 +80,7 @@ def test_sampled_tokens_follow_their_probabilities(sampler: JaxSampler, policy: 
     # Pearson's statistic of the tokens, in groups of which 64 are expected or more.
     order = np.argsort(-expected)
     bins = np.floor(np.cumsum(expected[order]) / 64).astype(int)
-    want, got = (np.bincount(bins, part[order]) for part in (expected, drawn[: len(expected)]))
+    want, got = (np.bincount(bins, part[order]) for part in (expected, counts[: len(expected)]))
     want, got = (part[want > 32] for part in (want, got))
     assert len(want) > 10
     assert np.sum((got - want) ** 2 / want) < len(want) + 4 * np.sqrt(2 * len(want))
@@ -142,14 +142,14 @@ def test_greedy_takes_most_probable_token(sampler: JaxSampler):
     first, second = _sample(sampler, n=2, temperature=0.0)[2]
     assert first.token_ids == second.token_ids
     # Nothing that is sampled has a more probable first token.
-    drawn = _sample(sampler, n=256, max_tokens=1)[2]
-    assert max(float(sampled.logprobs[0]) for sampled in drawn) <= first.logprobs[0] + 1e-5
+    samples = _sample(sampler, n=256, max_tokens=1)[2]
+    assert max(float(sampled.logprobs[0]) for sampled in samples) <= first.logprobs[0] + 1e-5
 
 
 def test_new_weights_replace_all_old_ones(sampler: JaxSampler, policy: tuple[Policy, Any]):
     opened, params = policy
     before = _tokens(_sample(sampler))
-    new = moved(params, 0.1)
+    new = add_noise(params, 0.1)
     with pytest.raises(SyncError, match="the engine and the trainer must differ"):
         check_agreement(sampler, PROMPTS, opened.logprobs(new, PROMPTS), 1e-3)
     first = sampler.weight_version
@@ -198,9 +198,9 @@ class Scores:
 def test_nan_log_probability_is_detected_anywhere(number: float):
     zeros, wrong = np.zeros(500, np.float32), np.zeros(500, np.float32)
     wrong[7] = number
-    for ours, theirs in (([zeros, wrong], zeros), ([wrong, zeros], zeros), ([zeros] * 2, wrong)):
+    for replies, scores in (([zeros, wrong], zeros), ([wrong, zeros], zeros), ([zeros] * 2, wrong)):
         with pytest.raises(SyncError, match="got nan and nan"):
-            check_agreement(Scores(*ours), [[1] * 500] * 2, [theirs] * 2, 1e-3)
+            check_agreement(Scores(*replies), [[1] * 500] * 2, [scores] * 2, 1e-3)
     with pytest.raises(SyncError, match="got nan and nan"):  # no token is compared
         check_agreement(Scores(np.zeros(1)), [[1]], [np.zeros(1)], 1e-3)
 

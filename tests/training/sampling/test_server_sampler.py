@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from tests.training.sampling.engine_process import corrupt_norm
-from tests.training.sampling.untrained import moved, open_untrained
+from tests.training.sampling.untrained import add_noise, open_untrained
 from training.errors import UserError
 from training.policy.policy import Policy
 from training.sampling.sampler import Completion, SamplingRequest, check_agreement
@@ -81,10 +81,10 @@ def test_server_matches_the_in_process_engine(
     changes: dict[str, Any], synced: ServerSampler, in_process: VllmSampler
 ) -> None:
     request = replace(REQUEST, **changes)
-    ours, theirs = in_process.sample(request), synced.sample(request)
-    assert tokens(theirs) == tokens(ours)
-    for one, expected in zip(ours, theirs, strict=True):
-        for completion, served in zip(one, expected, strict=True):
+    expected_groups, groups = in_process.sample(request), synced.sample(request)
+    assert tokens(groups) == tokens(expected_groups)
+    for expected_group, group in zip(expected_groups, groups, strict=True):
+        for completion, served in zip(expected_group, group, strict=True):
             np.testing.assert_allclose(served.logprobs, completion.logprobs, atol=1e-4)
             assert served.truncated == completion.truncated
 
@@ -106,7 +106,7 @@ def test_constrained_answers_match_their_pattern(
 
 def test_new_weights_reach_the_server(synced: ServerSampler, policy: tuple[Policy, Any]) -> None:
     opened, params = policy
-    first, new = synced.weight_version, moved(params, 0.2)
+    first, new = synced.weight_version, add_noise(params, 0.2)
     synced.sync(opened.tensors(new))
     assert synced.weight_version != first
     assert check_agreement(synced, SEQUENCES, opened.logprobs(new, SEQUENCES), 1e-3) <= 1e-3
@@ -119,7 +119,7 @@ def test_failed_sync_stops_later_answers(
     with monkeypatch.context() as patch:
         patch.setattr(transport, "add_checksums", corrupt_norm)
         with pytest.raises(SyncError):
-            synced.sync(opened.tensors(moved(params, 0.2)))
+            synced.sync(opened.tensors(add_noise(params, 0.2)))
     with pytest.raises(SyncError, match="has not received weights, or their sync failed"):
         synced.sample(REQUEST)
     synced.sync(opened.tensors(params))
@@ -142,7 +142,7 @@ def test_remote_server_receives_weights_by_folder(
     settings = server_settings(address=server._server.address, folder=str(tmp_path / "shared"))
     elsewhere = ServerSampler(folder, settings)
     assert elsewhere._transfer_folder == tmp_path / "shared"
-    new = moved(params, 0.1)
+    new = add_noise(params, 0.1)
     elsewhere.sync(opened.tensors(new))
     assert check_agreement(elsewhere, SEQUENCES, opened.logprobs(new, SEQUENCES), 1e-3) <= 1e-3
     elsewhere.close()

@@ -23,7 +23,7 @@ from engineer.engineers.language_model import TextRequest
 from engineer.lake import Bounds, lake_domain
 from tests.paths import TINY as TINY_FILE
 from tests.training.sampling.engine_process import corrupt_norm
-from tests.training.sampling.untrained import moved, open_untrained
+from tests.training.sampling.untrained import add_noise, open_untrained
 from training.errors import UserError
 from training.learner import grpo
 from training.learner.batching import pad_sequences
@@ -84,24 +84,24 @@ def test_model_families_give_equal_answers(
     schema = answer_schema(Bounds(sizes=(3,)))
     choice = EngineerChoice(kind="model", model=str(folder), max_tokens=200)
     assert policy[0].tokenizer.chat_template
-    plain = TextRequest("edits\n", seed=1, form=schema)
+    request = TextRequest("edits\n", seed=1, form=schema)
     with ModelServer(TINY.sampling, choice) as models:
-        first = models.ask(str(folder), plain, chat=False)
+        first = models.ask(str(folder), request, chat=False)
         jsonschema.validate(json.loads(first.text), schema)
         assert first.tokens <= 200
         loaded = models._server
-        assert models.ask(str(folder), plain, chat=False) == first
-        thought = replace(plain, form=None, max_tokens=20)
+        assert models.ask(str(folder), request, chat=False) == first
+        thought = replace(request, form=None, max_tokens=20)
         reasoning = models.ask(str(folder), thought, chat=False)
         assert reasoning.tokens <= 20
         assert models.ask(str(folder), thought, chat=True) != reasoning
         assert models.ask(str(folder), thought) == reasoning  # style compact is plain
-        after = replace(plain, reasoning=reasoning.text)
+        after = replace(request, reasoning=reasoning.text)
         jsonschema.validate(json.loads(models.ask(str(folder), after).text), schema)
-        note = models.ask(str(folder), replace(plain, form=None), chat=False)
+        note = models.ask(str(folder), replace(request, form=None), chat=False)
         assert 0 < len(note.text) < len(first.text)
         assert note.tokens <= 7
-        edits = models.ask(str(folder), replace(plain, form=PATTERN), chat=False)
+        edits = models.ask(str(folder), replace(request, form=PATTERN), chat=False)
         assert re.fullmatch(PATTERN, edits.text)
         assert models._server is loaded is not None
     assert loaded.get_exit_message()
@@ -123,8 +123,8 @@ def test_sampled_logprobs_match_the_trainer(synced: VllmSampler, policy: tuple[P
         completion = _sample(synced, temperature=temperature)[0][0]
         sequences = pad_sequences([PROMPT], [completion.token_ids], bucket=32, pad_id=0)
         scores = grpo.logprobs(params, sequences, graphdef=opened.graphdef, temperature=temperature)
-        ours = np.asarray(scores)[0, len(PROMPT) : len(PROMPT) + len(completion.token_ids)]
-        np.testing.assert_allclose(completion.logprobs, ours, atol=1e-3)
+        expected = np.asarray(scores)[0, len(PROMPT) : len(PROMPT) + len(completion.token_ids)]
+        np.testing.assert_allclose(completion.logprobs, expected, atol=1e-3)
 
 
 def test_new_weights_reach_the_engine(sampler: VllmSampler, policy: tuple[Policy, Any]):
@@ -132,7 +132,7 @@ def test_new_weights_reach_the_engine(sampler: VllmSampler, policy: tuple[Policy
     sequences = [PROMPT, PROMPT * 4]
     versions = set()
     for scale in (0.0, 0.2, 0.4):
-        new = moved(params, scale)
+        new = add_noise(params, scale)
         sampler.sync(opened.tensors(new))
         versions.add(sampler.weight_version)
         expected = opened.logprobs(new, sequences)

@@ -56,7 +56,7 @@ def test_calls_with_side_effects_are_not_retried(stand_in, server) -> None:
     stand_in.fails = lambda path, body: 400 if path == "/collective_rpc" else None
     with pytest.raises(UserError, match=r"POST /collective_rpc: HTTP 400 .*refused"):
         server.collective_rpc("receive_weights", {})
-    assert len(stand_in.asked("/collective_rpc")) == 1
+    assert len(stand_in.get_bodies("/collective_rpc")) == 1
 
 
 @pytest.mark.parametrize("status", [0, 500])

@@ -19,7 +19,7 @@ def open_untrained(folder: Path, *overrides: str) -> tuple[Policy, Any]:
     return load_run_policy(folder / "initial", config)
 
 
-def moved(params: Any, scale: float) -> Any:
+def add_noise(params: Any, scale: float) -> Any:
     """Return the weights with the same normal noise added every time."""
     keys = iter(jax.random.split(jax.random.key(9), 64))
     return jax.tree.map(

@@ -309,17 +309,17 @@ def test_dry_run_rejects_a_mesh_unfit_for_the_model(capsys: pytest.CaptureFixtur
 
 
 def test_random_initial_configuration_is_seeded_and_in_bounds(tmp_path: Path):
-    drawn = []
+    configurations = []
     for seed in range(8):
         config = load(SCRATCH, ["environment.initial=random", f"seed={seed}"])
         again = tmp_path / "again.yaml"
         again.write_text(dump(config))
         assert load(again) == config  # a run's file contains the drawn values
-        drawn.append(config.environment.initial)
-        assert config.environment.bounds.violation(drawn[-1]) is None
-        assert config.environment.bounds.grid_violation(drawn[-1]) is None
-    assert len({configuration.model_dump_json() for configuration in drawn}) == 8
-    assert load(SCRATCH, ["environment.initial=random"]).environment.initial == drawn[0]
+        configurations.append(config.environment.initial)
+        assert config.environment.bounds.violation(configurations[-1]) is None
+        assert config.environment.bounds.grid_violation(configurations[-1]) is None
+    assert len({configuration.model_dump_json() for configuration in configurations}) == 8
+    assert load(SCRATCH, ["environment.initial=random"]).environment.initial == configurations[0]
 
 
 def test_duplicate_key_is_rejected_with_its_line(tmp_path):

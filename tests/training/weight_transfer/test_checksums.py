@@ -15,12 +15,12 @@ receiver = pytest.importorskip("training.weight_transfer.receiver")
 DTYPES = {"float32": np.float32, "bfloat16": ml_dtypes.bfloat16}
 
 
-def _numbers(dtype: str, shape: tuple[int, ...] = (70, 1000)) -> np.ndarray:
+def _random_values(dtype: str, shape: tuple[int, ...] = (70, 1000)) -> np.ndarray:
     return np.random.default_rng(3).normal(size=shape).astype(DTYPES[dtype])
 
 
-def _plain(values: np.ndarray) -> int:
-    """The definition, number by number."""
+def _reference_checksum(values: np.ndarray) -> int:
+    """Return the checksum, computed value by value."""
     total = 0
     for bits in values.reshape(-1).view(f"u{values.itemsize}").tolist():
         if bits & (0x7F800000 if values.itemsize == 4 else 0x7F80) == 0:
@@ -32,16 +32,16 @@ def _plain(values: np.ndarray) -> int:
     return total % 2**32
 
 
-def _engine_side(values: np.ndarray) -> Any:
+def _make_engine_tensor(values: np.ndarray) -> Any:
     width = {2: torch.bfloat16, 4: torch.float32}[values.itemsize]
     return torch.from_numpy(values.view(f"i{values.itemsize}").copy()).view(width)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_checksums_match_their_definition(dtype: str):
-    values = _numbers(dtype)
+    values = _random_values(dtype)
     values[0, :4] = [0.0, -0.0, 1e-39, np.inf]
-    expected, tensor = _plain(values), _engine_side(values)
+    expected, tensor = _reference_checksum(values), _make_engine_tensor(values)
     assert int(weight_checksum(jnp.asarray(values))) == expected
     assert receiver.bit_checksum(tensor) == expected
     bits, exponent = receiver._BITS[tensor.dtype]
@@ -51,7 +51,7 @@ def test_checksums_match_their_definition(dtype: str):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_checksum_detects_opposite_ulp_changes(dtype: str):
-    values = np.abs(_numbers(dtype))
+    values = np.abs(_random_values(dtype))
     changed = values.copy()
     bits = changed.view(f"u{changed.itemsize}")
     bits[0, 0] += 1

@@ -109,10 +109,10 @@ def test_component_sizes_match_breadth_first_search(solved):
 
 @pytest.mark.slow
 def test_two_word_sets_match_all_oracles():
-    drawn = random_grids(12, 120, sizes=(6, 7, 8), agents=(4,), holes=0.5)
-    _, active, sizes = _prepare(drawn, 8, 4)
+    candidates = random_grids(12, 120, sizes=(6, 7, 8), agents=(4,), holes=0.5)
+    _, active, sizes = _prepare(candidates, 8, 4)
     large = active & (sizes > 31) & (sizes <= 58)
-    grids = [grid for grid, is_large in zip(drawn, large, strict=True) if is_large]
+    grids = [grid for grid, is_large in zip(candidates, large, strict=True) if is_large]
     grids += [SNAKE, [row.translate(str.maketrans("Gg", "gG")) for row in SNAKE]]
     boards, active, _ = _prepare(grids, 8, 4)
     answers = _solver(60, horizon=60)(boards, active)

@@ -188,7 +188,7 @@ def test_endpoint_gives_equal_answers(
     for key, answer in expected.items():
         for field in ("text", "tokens"):
             assert endpoint_answers[key][field] == answer[field]
-    bodies = server.asked("/v1/completions")
+    bodies = server.get_bodies("/v1/completions")
     for body in bodies:
         assert (body["model"], body["max_tokens"], body["temperature"]) == ("base", 40, 0)
         assert (body["top_k"], body["stop"]) == (20, ["END"])
