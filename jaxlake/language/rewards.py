@@ -306,7 +306,7 @@ def reward_function(
     def reward_completions(
         prompts: Sequence[Any], completions: Sequence[Any], **columns: Any
     ) -> list[float | None]:
-        """Reward completions; see `jaxlake.rewards.lake_reward`."""
+        """Reward completions; see `jaxlake.language.rewards.lake_reward`."""
         return _reward_columns(prompts, completions, columns, options)
 
     reward_completions.__name__ = reward_completions.__qualname__ = name
