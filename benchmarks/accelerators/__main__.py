@@ -87,18 +87,14 @@ def compare_digests(path: Path, only: Sequence[str]) -> int:
     for record in measured:
         name = record["name"]
         program = PROGRAMS[name](record["size"])
-        stored, computed = (
-            record["answers"],
-            compute_digests(jax.jit(program.function)(*program.arguments)),
-        )
+        stored = record["answers"]
+        computed = compute_digests(jax.jit(program.function)(*program.arguments))
         differing = [
             leaf for leaf in sorted({*stored, *computed}) if stored.get(leaf) != computed.get(leaf)
         ]
-        result = (
-            f"differ in {', '.join(differing)}"
-            if differing
-            else f"agree in all {len(computed)} arrays"
-        )
+        result = f"agree in all {len(computed)} arrays"
+        if differing:
+            result = f"differ in {', '.join(differing)}"
         print(f"{name}: {record['device']} and {jax.devices()[0].device_kind} {result}", flush=True)
         status |= bool(differing)
     return status

@@ -67,12 +67,12 @@ def require_loadable_policy(folder: Path, prompt: Prompt) -> None:
     require_weights(folder)
 
 
-def require_supported_length(shape: DecoderConfig, max_model_len: int) -> None:
-    """Raise a `UserError` if a model has fewer positions than `sampling.max_model_len`."""
+def warn_of_length(shape: DecoderConfig, max_model_len: int) -> None:
+    """Print a warning if a model has fewer positions than `sampling.max_model_len`."""
     if max_model_len > (limit := shape.max_position_embeddings):
-        raise UserError(
-            f"sampling.max_model_len is {max_model_len}; it must be at most {limit}, "
-            f"max_position_embeddings in {CONFIG_FILE} of the model"
+        _warn(
+            f"sampling.max_model_len is {max_model_len}, but the model has {limit} positions "
+            f"(max_position_embeddings in {CONFIG_FILE}): answers to longer texts may be unusable"
         )
 
 

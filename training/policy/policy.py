@@ -157,9 +157,9 @@ def load_run_policy(
     folder: Path, config: RunConfig, *, param_dtype: str = "float32"
 ) -> tuple[Policy, Any]:
     """Check that the model supports `sampling.max_model_len`, and load the policy of a run."""
-    from training.policy.model_check import require_supported_length
+    from training.policy.model_check import warn_of_length
 
-    require_supported_length(huggingface.read_config(folder), config.sampling.max_model_len)
+    warn_of_length(huggingface.read_config(folder), config.sampling.max_model_len)
     return load_policy(
         folder,
         config.model,

@@ -12,7 +12,7 @@ from training.policy.attention import BLOCKWISE_ABOVE
 from training.policy.blockwise import BLOCK
 from training.policy.huggingface import PACKAGED_MODELS, read_config, resolve_model
 from training.policy.logprobs import KERNEL_LOGITS_BYTES, LOGITS_BYTES
-from training.policy.model_check import require_loadable_policy, require_supported_length
+from training.policy.model_check import require_loadable_policy, warn_of_length
 from training.policy.model_folders import local_folder
 from training.policy.parameters import parameter_shapes, require_divisible_weights
 from training.prompts import board_prompt
@@ -120,7 +120,7 @@ def print_preview(config: RunConfig, weights: Path | None = None) -> None:
     shape = get_model_shape(config, weights)
     mesh, lora = config.model.mesh, config.model.lora
     if shape is not None:
-        require_supported_length(shape, config.sampling.max_model_len)
+        warn_of_length(shape, config.sampling.max_model_len)
         require_divisible_weights(shape, fsdp=mesh.fsdp, tensor=mesh.tensor, lora=lora)
     folder = weights
     if weights is None and config.model.pretrained is not None:

@@ -178,11 +178,8 @@ def run_optimizer_step(
     state = jax.tree.map(jnp.copy, state)  # its buffers are donated
     step = make_grpo_step(graphdef, settings, None, 0.8, 10)
     state, metrics = step(state, split_rows(batch, parts))
-    (moments,) = (
-        node.mu
-        for node in jax.tree.leaves(state.opt_state, is_leaf=_has_moments)
-        if _has_moments(node)
-    )
+    nodes = jax.tree.leaves(state.opt_state, is_leaf=_has_moments)
+    (moments,) = (node.mu for node in nodes if _has_moments(node))
     gradient = [np.asarray(leaf) / (1 - BETA1) for leaf in jax.tree.leaves(moments)]
     return jax.device_get(metrics), gradient
 

@@ -28,9 +28,8 @@ from training.schema import Rehearsal, load
 
 
 def test_design_requests_and_counts_notes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = write_sample_run_with_tokenizer(
-        tmp_path / "run", {"blocks": ["summary"], "style": "full"}
-    )
+    choice = {"blocks": ["summary"], "style": "full"}
+    path = write_sample_run_with_tokenizer(tmp_path / "run", choice)
     folder = path / "stages/3"
     (folder / "decision.json").unlink()
     for name in ("summary.txt", "summary_prompt.txt"):

@@ -78,15 +78,8 @@ def test_bfloat16_is_as_accurate_as_the_plain_form(name: str, monkeypatch):
     errors = []
     for block in (4, None):
         arrays = run_attention(form, monkeypatch, random_inputs(length, jnp.bfloat16), block=block)
-        errors.append(
-            [
-                float(
-                    jnp.linalg.norm(array.astype(jnp.float32) - exact_array)
-                    / jnp.linalg.norm(exact_array)
-                )
-                for array, exact_array in zip(arrays, exact, strict=True)
-            ]
-        )
+        pairs, norm = zip(arrays, exact, strict=True), jnp.linalg.norm
+        errors.append([float(norm(a.astype(jnp.float32) - b) / norm(b)) for a, b in pairs])
         assert all(array.dtype == jnp.bfloat16 for array in arrays)
     assert all(0 < blocks < 1.5 * whole for blocks, whole in zip(*errors, strict=True))
 
