@@ -90,7 +90,9 @@ def _hide_varying_axes(function: Callable[..., T]) -> Callable[..., T]:
         )(*arguments)
         # Make the result types vary over the same device axes as the arguments.
         leaves = map(_raw_data, jax.tree.leaves(arguments))
-        count = sum((jnp.sum(leaf != leaf[:1], dtype=jnp.int32) for leaf in leaves), jnp.int32(0))
+        count = sum(
+            (jnp.sum(leaf != leaf.ravel()[:1], dtype=jnp.int32) for leaf in leaves), jnp.int32(0)
+        )
         varying_true = count >= 0
         return jax.tree.map(partial(_identity_where, varying_true), results)
 

@@ -25,3 +25,12 @@ def test_merge_batch_axes_works_under_shard_map():
     returned_keys, doubled = jax.jit(on_devices(jax.vmap(_double)))(keys, values)
     assert (returned_keys == keys).all()
     assert np.array_equal(doubled, 2 * values)
+
+
+def test_merge_batch_axes_keeps_shared_arguments_whole():
+    scale = merge_batch_axes(lambda values, factor: factor * values, num_shared=1)
+    values, factors = np.arange(12.0).reshape(4, 3), np.arange(4.0)
+    assert np.array_equal(jax.vmap(scale, (0, None))(values, 2.0), 2 * values)
+    assert np.array_equal(jax.vmap(scale)(values, factors), factors[:, None] * values)
+    sharded = on_devices(lambda values, factor: scale(values, factor[0]))
+    assert np.array_equal(jax.jit(sharded)(values, jnp.full(1, 3.0)), 3 * values)
