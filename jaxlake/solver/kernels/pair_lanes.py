@@ -236,8 +236,10 @@ class PairLanes:
             at_goal = [self.select_cell(self.goals[0], word.astype(jnp.int32), 0) for word in layer]
             cells = [jnp.sum(word, axis=1, keepdims=True).astype(jnp.uint32) for word in at_goal]
             return to_uint32(intersects(cells, self.lane_cell))
-        w = jnp.minimum(self.lane >> 5, self.board.words - 1)  # arbitrary beyond the last cell
-        word = self.memory[t, w, self.board_index, self.goals[0]]
+        W = self.board.words
+        word = self.memory[t, jnp.minimum(self.lane >> 5, W - 1), self.board_index, self.goals[0]]
+        if self.lanes > 32 * W:
+            word = jnp.where(self.lane < 32 * W, word, EMPTY_WORD)
         return (word >> (self.lane & 31).astype(jnp.uint32)) & 1
 
     def synchronise(self) -> None:

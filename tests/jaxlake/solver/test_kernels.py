@@ -14,6 +14,7 @@ from jax.experimental import pallas
 from jaxlake.solver import Kernels, Status, Widths, certificates, space_time, widths_for
 from jaxlake.solver.chunks import NODE_LANES, SHARED_SPLITS, TEAM_LANES
 from jaxlake.solver.kernels import joint, planning, tree
+from jaxlake.solver.kernels.pair_lanes import num_lanes
 from jaxlake.solver.pairs import arrivals, joint_search
 from jaxlake.solver.pairs.bounds import agent_pairs
 from jaxlake.solver.pairs.two_agents import search_by_loops
@@ -112,6 +113,14 @@ def test_joint_search_kernels_equal_loops(seed, size, count, horizon, waiting):
     if waiting and size == 4:
         assert jnp.sum(result.optima.stuck) >= 5
         assert jnp.sum(jnp.any(result.plan != result.makespan_plan, axis=(0, 1))) >= 3
+
+
+@pytest.mark.parametrize("size", [5, *(pytest.param(n, marks=pytest.mark.slow) for n in (9, 12))])
+def test_joint_search_kernel_ignores_lanes_beyond_sets(size):
+    board = joint_search.geometry(size)
+    assert num_lanes(BACKEND, board) > 32 * board.words
+    boards = _make_boards(14, 200, size, 2)
+    _compare_joint_searches(boards, jnp.ones(200, bool), 32)
 
 
 @pytest.mark.slow
