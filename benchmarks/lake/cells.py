@@ -9,9 +9,9 @@ the same boards and the same cores. With two cores, two processes of the peer ta
 board each, and our batch is shared out over two devices.
 
 The comparison excludes boards that are proved unsolvable, because the peer does not terminate on
-them, and boards on which the peer gives up. If our solver gives up, its time still counts. Our time
-is that of one batch, filled up to its fixed shape with copies of one of its boards. The peer's time
-is the sum over its boards; with two cores, that of the slower process.
+them, and boards on which the peer gives up. If our solver gives up, its time still counts. We
+measure one batch, which copies of one of its boards fill up to a fixed shape. The peer's time is
+the sum over its boards; with two cores, the slower process counts.
 
 Each finished cell is written to the file. Cells in the file are not measured again.
 """

@@ -111,7 +111,7 @@ def draw_lines(lines: Iterable[bytes]) -> Iterator[tuple[int, str, Picture | Rec
 def _parse_drawing(record: Record) -> tuple[_Request, bool]:
     """Return the request, and whether the record has a plan or an answer."""
     if "error" in record and "grid" not in record:
-        raise RecordError(f"error: {clip_json(record['error'])}, so there is no board to draw")
+        raise RecordError(f"error: {clip_json(record['error'])}, so no board can be drawn")
     # `jaxlake solve` writes null if it has no plan.
     has_plan = record.get("plan") is not None or "text" in record
     return _parse_board_and_plan(record) if has_plan else _parse_board(record), has_plan

@@ -69,8 +69,8 @@ def generate(
     """Generate n distinct boards, each with its optimal solution.
 
     The n boards are divided among the configurations of `params` in proportion to `data_ratio`, by
-    largest remainder. Of the boards of a configuration, the share that needs a wait is exactly
-    `wait_ratio`, rounded half up. Candidates have exactly `hole_count` holes, placed uniformly at
+    largest remainder. In each configuration, exactly the share `wait_ratio` of the boards, rounded
+    half up, needs a wait. Candidates have exactly `hole_count` holes, placed uniformly at
     random, and starts and goals on distinct free squares, also uniform. Unsolvable, UNKNOWN and
     duplicate boards are counted and discarded. Missing boards are counted per configuration.
     Outside jit and vmap, they also raise a warning. `filled` is the mask of the generated boards.
@@ -150,7 +150,7 @@ def generate_sharded(
     """Generate boards as `generate` does, with each batch of candidates spread over devices.
 
     The devices may belong to several processes (`jax.distributed.initialize`), each of which makes
-    the same call. The other arguments and all errors are those of `generate`.
+    the same call. The other arguments and all errors are as for `generate`.
 
     Args:
         key: See `generate`.

@@ -164,8 +164,8 @@ class _Reader:
         self._in_fence = in_fence  # the text ends in a code block
         self._names_agents = _AGENT_NAME.search(text) is not None
         self._open_plan: AgentPlan | None = None  # the plan that the next lines may continue
-        # Properties of the open plan: its actions follow below the agent's name; there is no text
-        # after the name; a blank line follows the last action.
+        # Properties of the open plan: its actions follow below the agent's name; the name ends
+        # its line; a blank line follows the last action.
         self._has_action_list = False
         self._has_bare_name = False
         self._after_blank_line = False

@@ -57,7 +57,7 @@ def test_violation_names_the_field_and_its_range(bounds, current):
     assert shared.violation(current) == "3.data_ratio must lie in 0.3..0.4, got 0.5"
     fewer = Bounds(sizes=(3, 4))
     assert fewer.violation(current) == "map sizes must be 3, 4, got 3, 4, 5"
-    # Values off the grid are no violation.
+    # Values off the grid are allowed.
     assert Bounds(sizes=(3,)).violation(lake((1, 0.123, 0))) is None
 
 

@@ -30,7 +30,7 @@ DEEP = {
 }
 GRID = ["S F", "F G"]
 LIMIT = 5.0
-"""Seconds on a busy machine; quadratic readers take minutes."""
+"""Time limit in seconds. A reader with quadratic run time exceeds it."""
 
 
 @pytest.mark.parametrize("text", DEEP.values(), ids=DEEP)

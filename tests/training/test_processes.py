@@ -39,7 +39,7 @@ def two(
 
 @pytest.fixture(scope="module")
 def exchanged(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    """Return what each of two processes started by SLURM found, with its exit status."""
+    """Return the results and exit statuses of two processes that SLURM started."""
     folder = tmp_path_factory.mktemp("exchange")
     with two("exchange", folder, "auto") as started:
         statuses = [process.wait(300) for process in started]

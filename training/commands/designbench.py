@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--groups", metavar="2,4,8", type=whole_numbers, default=[2, 4, 8], help=groups
     )
-    controls = "skip the controls with false evidence, which make two thirds of the calls"
+    controls = "skip the controls with false evidence, which need 2 of every 3 calls"
     parser.add_argument("--no-controls", action="store_true", help=controls)
     parser.add_argument("--out", metavar="FILE", type=local_name, help="write the results as JSON")
     compare = "print two files of results side by side, and evaluate nothing"

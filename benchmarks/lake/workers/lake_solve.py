@@ -1,7 +1,7 @@
 """Worker that solves all boards of a file with one call of `jaxlake.solve`.
 
-The search budget per board is that of `generate`, which is below the default of `solve`: a batch
-waits for its hardest boards, and the peer also gives up boards.
+The search budget per board equals the budget in `generate`. It is below the default of `solve`,
+because a batch waits for its hardest boards, and the peer also gives up boards.
 """
 
 from typing import Any

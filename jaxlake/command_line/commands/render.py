@@ -12,9 +12,9 @@ _HELP = """\
 Draw boards and plans from JSON lines.
 
 in   {"id": ..., "grid": ["S F G", "s H F", "g F F"], "plan": [["RIGHT", "WAIT"], ["UP"]]}
-     The fields are those of `jaxlake check`. If plan is null or missing and there is no text, only
-     the board is drawn. A plan is played up to its first failure, which is marked. Other fields are
-     ignored, so the output of `jaxlake solve` and `jaxlake generate` can be drawn directly:
+     The fields are described in `jaxlake check --help`. Without plan and text, or if plan is null,
+     only the board is drawn. A plan is played up to its first failure, which is marked. Other
+     fields are ignored, so `jaxlake solve` and `jaxlake generate` can be piped into this command:
      jaxlake solve boards.jsonl | jaxlake render - --output pictures
 out  text on standard output, or with --output an animated picture ID.svg per line
 

@@ -61,7 +61,7 @@ class GymnasiumLake(gymnasium.Env[np.ndarray, np.int64]):
 
         Raises:
             ValueError: the action is not in `action_space`.
-            ResetNeeded: there is no episode, or it has ended.
+            ResetNeeded: `reset` has not been called, or the episode has ended.
         """
         state = self._current_state()
         if state.terminated or state.truncated:

@@ -57,7 +57,7 @@ class _Lanes(NamedTuple):
     num_planned: jax.Array
     depth: jax.Array
     expansions: jax.Array
-    done: jax.Array  # the query has a result, or there is no query
+    done: jax.Array  # the query has a result, or the lane has no query
     solved: jax.Array
     gave_up: jax.Array
     costs: tuple[jax.Array, ...]

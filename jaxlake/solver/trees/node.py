@@ -1,6 +1,6 @@
 """Nodes of constraint trees: their paths and constraints, and the branch from the root.
 
-Each of B lanes, the last axis of the arrays, searches a tree of its own. Shapes: K agents, P pairs
+Each of B lanes, the last axis of the arrays, searches another tree. Shapes: K agents, P pairs
 of agents, L levels, T time steps, R rows of the board.
 """
 

@@ -187,7 +187,7 @@ ERROR = json.dumps({"error": {"message": f"{'x' * 85} key {KEY} is wrong {KEY[:9
         raw_response(f"HTTP/1.1 200 OK\r\nno header {KEY}\r\n\r\n"),
     ],
 )
-def test_errors_hide_a_key_that_the_server_echoes(serve, with_key, reply):
+def test_endpoint_errors_hide_an_echoed_key(serve, with_key, reply):
     error = ask_and_fail(serve(reply), "model some-model", retries=0, **with_key)
     parts = [KEY[i : i + 6] for i in range(len(KEY) - 5)]
     assert [part for part in parts if part in str(error)] == []

@@ -53,7 +53,7 @@ def test_rollback_restores_failures(tmp_path):
     assert (view.evidence.stage, view.evidence.training) == (2, fallen_evidence.training)
     assert view.trained == get_configuration(config, results, 2)
     assert "restored; the failures shown are theirs" in view.notice
-    # The trend is that of the tried edit, which made the valid rate fall.
+    # The trend shows the tried edit, which made the valid rate fall.
     readout = read_out(view, BLOCKS)
     assert {row.trend for row in readout.groups.values()} == {-1}
     shares = {g: answers.valid / answers.count for g, answers in kept_evidence.validation.items()}
