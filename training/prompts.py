@@ -4,11 +4,11 @@ from jaxlake import Instance
 from jaxlake.language.prompts import render
 from jaxlake.user_code import import_function, is_code_name
 from training.errors import UserError, shorten
-from training.schema import Prompt
+from training.schema import PromptConfig
 from training.schema.lake_sections import TEMPLATES
 
 
-def board_prompt(board: Instance, prompt: Prompt) -> str:
+def board_prompt(board: Instance, prompt: PromptConfig) -> str:
     """Return the prompt of one unbatched board, without a chat template."""
     template = prompt.template
     if not is_code_name(template):

@@ -16,7 +16,7 @@ from training.phases.warm_start import texts_for_tokenizer
 from training.policy.policy import Policy, load_run_policy, write_random_policy
 from training.rollout.rollout import Rollout
 from training.sampling.sampler import Completion
-from training.schema import Grpo, RunConfig, load
+from training.schema import GrpoConfig, RunConfig, load
 
 ROLLOUT_SETS = ("plans", "limit")
 """Answers about as long as plans (within four tokens), or all at the token limit."""
@@ -42,7 +42,7 @@ class Update:
         scores: Any = None
         return Rollout(instances, self.prompts, answers, scores, self.rewards, no_penalty, groups)
 
-    def advantages(self, settings: Grpo) -> np.ndarray:
+    def advantages(self, settings: GrpoConfig) -> np.ndarray:
         """Return the advantages, float32 (P, n)."""
         return grpo.group_advantages(self.rewards, divide_by_std=settings.divide_by_std)
 

@@ -12,7 +12,7 @@ from datasets import Dataset
 from transformers import PreTrainedTokenizerBase, Qwen3ForCausalLM
 from trl import GRPOConfig, GRPOTrainer
 
-from training.schema import Grpo
+from training.schema import GrpoConfig
 
 _LOSS_TYPES = {"token_mean": "dapo", "sequence_mean": "grpo", "constant_length": "dr_grpo"}
 
@@ -24,7 +24,7 @@ def _no_reward(completions: list[Any], **_: Any) -> list[float | None]:
 def make_trainer(
     folder: Path,
     tokenizer: PreTrainedTokenizerBase,
-    settings: Grpo,
+    settings: GrpoConfig,
     scratch: Path,
     *,
     temperature: float,

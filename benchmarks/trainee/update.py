@@ -23,7 +23,7 @@ from training.policy.architectures import DecoderConfig
 from training.policy.decoder import Decoder
 from training.policy.kernels import select_attention
 from training.run.throughput import peak_tflops
-from training.schema import Grpo
+from training.schema import GrpoConfig
 
 MODELS = {
     "0.6B": DecoderConfig(151_936, 1024, 3072, 28, 16, 8, tie_word_embeddings=True),
@@ -63,7 +63,7 @@ def measure_update(shape: DecoderConfig, work: Work, updates: int = UPDATES) -> 
     model = Decoder(shape, rngs=nnx.Rngs(0), dtype=dtype, remat="all_but_attention")
     model.attention = attention
     graphdef, params = nnx.split(model)
-    settings = Grpo()
+    settings = GrpoConfig()
     step = make_grpo_step(graphdef, settings, None, 1.0, 100)
     states = [initial_state(params, make_grpo_optimizer(settings, 100))]
     batch = jax.device_put(_draw_batch(shape.vocab_size, work))

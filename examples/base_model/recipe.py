@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
-from training.schema.model_sections import Scratch
-from training.schema.sampling_sections import Sampling
-from training.schema.section import Count, NonNegative, Positive, PositiveFloat, Section, Share
+from training.schema.model_sections import ScratchModelConfig
+from training.schema.sampling_sections import SamplingConfig
+from training.schema.section import Fraction, Section
 
 BoardSize = Annotated[int, Field(ge=2, le=10)]
 HoleRatio = Annotated[float, Field(ge=0.0, le=0.5)]
@@ -18,11 +18,11 @@ class Boards(Section):
     """Solved boards; the model imitates their plans."""
 
     num_agents: Annotated[int, Field(ge=2, le=5)] = 2
-    shares: dict[BoardSize, Share] = Field(min_length=1)  # of the boards, by map size
-    hole_ratios: dict[HoleRatio, Share] = Field(min_length=1)  # shares of each size's boards
-    wait_ratio: Share = 0.5
-    count: Positive = 100_000
-    max_candidates: Positive = 400_000  # for one size and hole ratio
+    shares: dict[BoardSize, Fraction] = Field(min_length=1)  # of the boards, by map size
+    hole_ratios: dict[HoleRatio, Fraction] = Field(min_length=1)  # shares of each size's boards
+    wait_ratio: Fraction = 0.5
+    count: PositiveInt = 100_000
+    max_candidates: PositiveInt = 400_000  # for one size and hole ratio
     steps: bool = False  # before its plan, an answer writes the agents' cells step by step
 
     @property
@@ -35,36 +35,36 @@ class Designs(Section):
     """Simulated contexts; the model imitates the rule's answers to them."""
 
     sizes: tuple[BoardSize, ...] = Field((2, 3, 4, 5, 6, 7, 8, 9, 10), min_length=1)
-    groups: tuple[Positive, Positive] = (2, 5)  # least and largest number of sizes in a context
-    count: Positive = 60_000  # half of them contrasts
-    share: Share = 0.15  # of the examples of a batch
-    first_share: Share = 0.6  # in the first steps: reading is learned fastest in few steps
-    first_steps: Count = 1_000
-    last_share: Share = 0.5  # while the learning rate decays
+    groups: tuple[PositiveInt, PositiveInt] = (2, 5)  # range of the number of sizes in a context
+    count: PositiveInt = 60_000  # half of them contrasts
+    share: Fraction = 0.15  # of the examples of a batch
+    first_share: Fraction = 0.6  # in the first steps: reading is learned fastest in few steps
+    first_steps: NonNegativeInt = 1_000
+    last_share: Fraction = 0.5  # while the learning rate decays
 
 
 class Optimization(Section):
     """Muon at a constant learning rate that falls to 0 over the last steps."""
 
-    batch_size: Positive = 32
+    batch_size: PositiveInt = 32
     learning_rate: PositiveFloat = 4e-3
-    warmup_steps: Positive = 100
-    weight_decay: NonNegative = 0.1
-    most_steps: Positive = 10_000
-    decay_steps: Positive = 1_500
-    evaluate_every: Positive = 250
-    checkpoint_every: Positive = 100
+    warmup_steps: PositiveInt = 100
+    weight_decay: NonNegativeFloat = 0.1
+    most_steps: PositiveInt = 10_000
+    decay_steps: PositiveInt = 1_500
+    evaluate_every: PositiveInt = 250
+    checkpoint_every: PositiveInt = 100
 
 
 class Goal(Section):
     """The goals on held-out contexts and boards that end the training."""
 
-    edits_right: Share = 0.97  # share of edits that equal the rule's
-    flips: Share = 0.95  # per fact: share of the rule's changed edits that the model changes too
-    least_valid: Share = 0.1  # in every cell of size, holes and waits, at temperature 1
-    contexts: Positive = 64  # pairs of held-out contexts per fact
-    boards_per_cell: Positive = 32
-    validate_every: Positive = 1_000  # steps; a multiple of optimization.evaluate_every
+    edits_right: Fraction = 0.97  # share of edits that equal the rule's
+    flips: Fraction = 0.95  # per fact: share of the rule's changed edits that the model changes too
+    least_valid: Fraction = 0.1  # in every cell of size, holes and waits, at temperature 1
+    contexts: PositiveInt = 64  # pairs of held-out contexts per fact
+    boards_per_cell: PositiveInt = 32
+    validate_every: PositiveInt = 1_000  # steps; a multiple of optimization.evaluate_every
 
 
 class Recipe(Section):
@@ -72,10 +72,10 @@ class Recipe(Section):
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]+$")]
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
-    scratch: Scratch = Scratch()
+    scratch: ScratchModelConfig = ScratchModelConfig()
     boards: Boards
     designs: Designs = Designs()
     optimization: Optimization = Optimization()
     goal: Goal = Goal()
-    sampling: Sampling = Sampling()
-    max_tokens: Positive = 48  # of an answered plan
+    sampling: SamplingConfig = SamplingConfig()
+    max_tokens: PositiveInt = 48  # of an answered plan

@@ -36,7 +36,7 @@ from training.run.records import six_digits
 from training.run.seeds import derive_seed
 from training.sampling.engines import start_sampler
 from training.sampling.sampler import Sampler, SamplingRequest
-from training.schema import Model, Prompt, dump
+from training.schema import ModelConfig, PromptConfig, dump
 
 LOG_EVERY = 50
 MAX_STEPS = 32
@@ -140,13 +140,13 @@ def _prepare(recipe: Recipe, path: Path) -> tuple[_Training, Any]:
         designs = draw_examples(examples, recipe.designs)
         pairs = draw_swaps(swaps, recipe.designs, recipe.goal.contexts)
     console.print(f"{len(plans)} plans, {len(designs)} contexts, {len(held_out.boards)} held out.")
-    model, initial = Model(scratch=recipe.scratch), path / "initial"
+    model, initial = ModelConfig(scratch=recipe.scratch), path / "initial"
     if not initial.exists():
         texts = [*_spread(plans, TOKENIZER_PLANS), *_spread(designs, TOKENIZER_DESIGNS)]
         joined = [text for example in texts for text in example]
         max_len = recipe.sampling.max_model_len
         write_random_policy(initial, model, joined, max_len=max_len, seed=recipe.seed)
-    prompt = Prompt(max_tokens=recipe.max_tokens, max_steps=MAX_STEPS)
+    prompt = PromptConfig(max_tokens=recipe.max_tokens, max_steps=MAX_STEPS)
     policy, params = load_policy(initial, model, prompt, length_bucket=LENGTH_STEP)
     encoded = map(policy.encode_examples, (plans, designs))
     pool = ExamplePool(*encoded, pad_id=policy.pad_id)

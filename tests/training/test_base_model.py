@@ -20,7 +20,7 @@ from tests.paths import ROOT
 from training.policy.huggingface import PACKAGED_MODELS, resolve_model
 from training.policy.policy import load_policy
 from training.run.digests import DIGESTS_FILE
-from training.schema import Model, Prompt, Sampling, load_config, read_yaml
+from training.schema import ModelConfig, PromptConfig, SamplingConfig, load_config, read_yaml
 
 FOLDER = PACKAGED_MODELS["jaxlake-base"]
 RECIPE = load_config(Recipe, ROOT / "examples/base_model/recipe.yaml", ())
@@ -54,7 +54,9 @@ def test_base_model_records_its_configuration():
 
 @pytest.mark.parametrize("seed", [71, 72])
 def test_base_model_reads_every_fact_of_new_contexts(seed):
-    policy, params = load_policy(FOLDER, Model(), Prompt(style="compact"), length_bucket=16)
+    policy, params = load_policy(
+        FOLDER, ModelConfig(), PromptConfig(style="compact"), length_bucket=16
+    )
     pairs = draw_swaps(np.random.default_rng(seed), RECIPE.designs, 48)
     edits_right, flips = ReadingTest(policy, pairs).scores(params)
     assert flips.keys() == set(FACTS)
@@ -66,7 +68,7 @@ def test_base_model_reads_every_fact_of_new_contexts(seed):
 def test_base_model_first_steps_are_reproducible(tmp_path: Path):
     """The random weights are bit-identical, and the losses equal up to rounding."""
     rebuilt = tmp_path / "base"
-    recipe = RECIPE.model_copy(update={"sampling": Sampling(engine="jax")})
+    recipe = RECIPE.model_copy(update={"sampling": SamplingConfig(engine="jax")})
     assert loop.train(recipe, rebuilt, stop_after=loop.LOG_EVERY) is None
     for name in ("tokenizer.json", "tokenizer_config.json"):
         assert (rebuilt / "initial" / name).read_bytes() == (FOLDER / name).read_bytes()

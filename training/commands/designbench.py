@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from engineer.context.view import ContextStyle
     from engineer.design import DesignSettings
     from engineer.engineers.controls import AlteredEvidence
-    from training.schema import EngineerChoice
+    from training.schema import EngineerConfig
 
     Contestant = tuple[EngineerFactory, DesignSettings]
 
@@ -157,16 +157,16 @@ def _open_contestant(name: str, args: argparse.Namespace) -> "Iterator[Contestan
         yield lambda run: engineer, DesignSettings(style=style)
 
 
-def _make_choice(name: str, style: "ContextStyle", args: argparse.Namespace) -> "EngineerChoice":
+def _make_choice(name: str, style: "ContextStyle", args: argparse.Namespace) -> "EngineerConfig":
     """Return the settings of a model, as in the section `engineer` of a run."""
     from pydantic import ValidationError
 
     from jaxlake.user_code import is_code_name
-    from training.schema import EngineerChoice
+    from training.schema import EngineerConfig
 
     kind = name if is_code_name(name) else "endpoint" if args.endpoint else "model"
     try:
-        return EngineerChoice(
+        return EngineerConfig(
             kind=kind,
             model=name,
             base_url=args.endpoint,

@@ -5,12 +5,12 @@ from training.environments.lake import Lake
 from training.environments.protocol import TrainingEnvironment
 from training.environments.user_adapter import get_user_environment
 from training.schema import RunConfig
-from training.schema.environment_sections import UserEnvironmentSection
+from training.schema.environment_sections import UserEnvironmentConfig
 
 
 def get_environment(config: RunConfig) -> TrainingEnvironment:
     """Return the training environment of a run's configuration."""
-    if isinstance(config.environment, UserEnvironmentSection):
+    if isinstance(config.environment, UserEnvironmentConfig):
         return get_user_environment(config)
     return Lake(config)
 

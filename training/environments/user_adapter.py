@@ -246,11 +246,11 @@ _adapters: dict[tuple[Any, ...], UserEnvironmentAdapter] = {}
 
 def get_user_environment(config: "RunConfig") -> UserEnvironmentAdapter:
     """Return the user's environment of a run's configuration."""
-    from training.schema.environment_sections import UserEnvironmentSection, UserValidationSection
+    from training.schema.environment_sections import UserEnvironmentConfig, UserValidationConfig
 
     section, validation = config.environment, config.validation
-    if not isinstance(section, UserEnvironmentSection) or not isinstance(
-        validation, UserValidationSection
+    if not isinstance(section, UserEnvironmentConfig) or not isinstance(
+        validation, UserValidationConfig
     ):
         raise TypeError(f"environment.kind must be a user's environment, got {section.kind}")
     settings = section.settings

@@ -5,14 +5,14 @@ from math import prod
 
 from training.policy.architectures import DecoderConfig
 from training.policy.parameters import LORA_A, LORA_B, parameter_shapes
-from training.schema import Lora
+from training.schema import LoraConfig
 
 
 def update_flops(
     shape: DecoderConfig,
     prompts: Sequence[float],
     completions: Sequence[Sequence[float]],
-    lora: Lora | None = None,
+    lora: LoraConfig | None = None,
 ) -> float:
     """Return the number of operations of a loss and its gradient, without recomputation.
 

@@ -17,7 +17,7 @@ from training.learner.batching import Sequences
 from training.learner.optimizer import Metrics
 from training.learner.packing import PackedGroups
 from training.policy.logprobs import target_logprobs, token_logprobs
-from training.schema import Grpo
+from training.schema import GrpoConfig
 
 MIN_DEVIATION = 1e-6
 """Rewards with at most this standard deviation count as equal."""
@@ -77,7 +77,7 @@ def token_objective(
     old: jax.Array,
     sampler: jax.Array,
     advantages: jax.Array,
-    settings: Grpo,
+    settings: GrpoConfig,
     completions: jax.Array | None = None,
 ) -> tuple[jax.Array, Metrics]:
     """Return the clipped surrogate objective of each token, which training maximises.
@@ -165,14 +165,19 @@ def group_logprobs(
 
 
 def summed_loss(
-    params: Any, batch: GrpoBatch, *, graphdef: nnx.GraphDef, settings: Grpo, temperature: float
+    params: Any,
+    batch: GrpoBatch,
+    *,
+    graphdef: nnx.GraphDef,
+    settings: GrpoConfig,
+    temperature: float,
 ) -> tuple[jax.Array, Metrics]:
     """Return the sums of loss and metrics over the target tokens of a micro-batch."""
     new = group_logprobs(params, batch.groups, graphdef=graphdef, temperature=temperature)
     return sum_loss(new, batch, settings)
 
 
-def sum_loss(new: jax.Array, batch: GrpoBatch, settings: Grpo) -> tuple[jax.Array, Metrics]:
+def sum_loss(new: jax.Array, batch: GrpoBatch, settings: GrpoConfig) -> tuple[jax.Array, Metrics]:
     """Return the sums of loss and metrics over the target tokens of a micro-batch.
 
     `new` are log-probabilities of the target tokens, float32 (B, R, W), nats. The caller divides
@@ -199,7 +204,7 @@ def sum_loss(new: jax.Array, batch: GrpoBatch, settings: Grpo) -> tuple[jax.Arra
     )
 
 
-def loss_weight(batch: GrpoBatch, settings: Grpo) -> jax.Array:
+def loss_weight(batch: GrpoBatch, settings: GrpoConfig) -> jax.Array:
     """Return the divisor of a step's summed loss, float32 ().
 
     Depending on the settings, this is the number of target tokens, the number of trained

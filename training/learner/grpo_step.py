@@ -22,10 +22,10 @@ from training.learner.optimizer import (
     set_schedule_step,
 )
 from training.learner.placement import get_placement
-from training.schema import Grpo, Rehearsal
+from training.schema import GrpoConfig, RehearsalConfig
 
 
-def make_grpo_optimizer(settings: Grpo, steps: int) -> optax.GradientTransformation:
+def make_grpo_optimizer(settings: GrpoConfig, steps: int) -> optax.GradientTransformation:
     """Return the AdamW optimizer of a run with this number of optimizer steps.
 
     A decaying learning rate reaches 10% of its peak in the last step.
@@ -39,7 +39,7 @@ def make_grpo_optimizer(settings: Grpo, steps: int) -> optax.GradientTransformat
     )
 
 
-def get_schedule_step(settings: Grpo, step: int) -> np.int32 | None:
+def get_schedule_step(settings: GrpoConfig, step: int) -> np.int32 | None:
     """Return the `schedule_step` of `make_grpo_step`; None for a constant learning rate.
 
     A decaying learning rate depends on the step of the run, from 0. The optimizer's own count
@@ -51,8 +51,8 @@ def get_schedule_step(settings: Grpo, step: int) -> np.int32 | None:
 @functools.cache
 def make_grpo_step(
     graphdef: nnx.GraphDef,
-    settings: Grpo,
-    rehearsal: Rehearsal | None,
+    settings: GrpoConfig,
+    rehearsal: RehearsalConfig | None,
     temperature: float,
     steps: int,  # optimizer steps of the run
 ) -> Any:

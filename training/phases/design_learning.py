@@ -30,7 +30,7 @@ from training.run.active_run import ActiveRun
 from training.run.progress import track
 from training.run.records import DesignUpdateRecord, make_record, six_digits
 from training.sampling.sampler import Sampler, SamplingRequest
-from training.schema import Rehearsal as RehearsalSection
+from training.schema import RehearsalConfig
 
 MAX_LEARNABILITY = 0.25
 """The maximum of p(1-p)."""
@@ -56,7 +56,7 @@ def learn_to_design(
     view = make_stage_view(run.config, results, stage)
     settings = make_design_settings(run.config)
     prompts = _encode_context(run, results)
-    section = run.config.rehearsal or RehearsalSection()
+    section = run.config.rehearsal or RehearsalConfig()
     rehearsal = Rehearsal(run, section.contexts) if engineer.style == "compact" else None
     learn = make_grpo_step(
         run.policy.graphdef,

@@ -17,7 +17,7 @@ from training.processes import call_in_first, is_single_process
 from training.run.directory import RunDirectory
 from training.sampling.model_server import ModelServer
 from training.sampling.sampler import PromptTooLongError, Sampler, SamplingRequest
-from training.schema import EngineerChoice, RunConfig
+from training.schema import EngineerConfig, RunConfig
 from training.schema.engineer_section import import_engineer
 
 
@@ -60,7 +60,7 @@ def make_engineer(
     return control(engineer) if control else engineer
 
 
-def make_endpoint_engineer(choice: EngineerChoice) -> Engineer:
+def make_endpoint_engineer(choice: EngineerConfig) -> Engineer:
     """Return the engineer that sends requests to `engineer.base_url`; see `make_engineer`."""
     if not choice.base_url or not choice.model:
         raise EngineerError("engineer.base_url and engineer.model must be set for kind endpoint")
@@ -112,7 +112,7 @@ def _get_weights(
 
 
 def make_checkpoint_generator(
-    policy: Policy, sampler: Sampler, choice: EngineerChoice
+    policy: Policy, sampler: Sampler, choice: EngineerConfig
 ) -> GenerateText:
     """Return a function that generates with the policy in a run's engine."""
 

@@ -26,7 +26,7 @@ from training.run.active_run import ActiveRun
 from training.run.records import six_digits
 from training.run.throughput import UpdateWork
 from training.sampling.sampler import Completion, Sampler, SamplingRequest
-from training.schema import Grpo
+from training.schema import GrpoConfig
 
 SKIPPED_STEP_METRICS = {"importance_ratio_mean": 1.0}
 SKIPPED_STEP_METRICS |= dict.fromkeys(("clip_share", "grad_norm", "loss", "sampler_gap"), 0.0)
@@ -151,7 +151,7 @@ def require_finite_metrics(metrics: Mapping[str, float]) -> None:
     require_finite("the update", metrics, advice=advice)
 
 
-def _count_flops(model: Decoder, rollout: Rollout, settings: Grpo) -> float:
+def _count_flops(model: Decoder, rollout: Rollout, settings: GrpoConfig) -> float:
     """Return the operations of loss and gradient over distinct completions."""
     mask = _copies(settings, rollout.completions, rollout.rewards) > 0
     lengths = np.reshape([len(answer.token_ids) for answer in rollout.completions], mask.shape)
@@ -162,7 +162,7 @@ def _count_flops(model: Decoder, rollout: Rollout, settings: Grpo) -> float:
 
 
 def _learning_mask(
-    settings: Grpo, completions: Sequence[Completion], rewards: np.ndarray
+    settings: GrpoConfig, completions: Sequence[Completion], rewards: np.ndarray
 ) -> np.ndarray:
     """Return which of P * n completions to train on, bool (P, n)."""
     mask = np.repeat(grpo.has_reward_variance(rewards)[:, None], rewards.shape[1], axis=1)
@@ -171,7 +171,9 @@ def _learning_mask(
     return mask
 
 
-def _copies(settings: Grpo, completions: Sequence[Completion], rewards: np.ndarray) -> np.ndarray:
+def _copies(
+    settings: GrpoConfig, completions: Sequence[Completion], rewards: np.ndarray
+) -> np.ndarray:
     """Return the copies of each distinct completion, int32 (P, n); see `count_copies`."""
     keys = [
         (completion.token_ids, completion.logprobs.tobytes(), reward)

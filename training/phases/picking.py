@@ -21,7 +21,7 @@ from training.run.directory import RunDirectory, StageDirectory
 from training.run.records import DrawReport, PicksRecord
 from training.run.seeds import derive_key, derive_seed
 from training.sampling.sampler import Sampler
-from training.schema import Picking, RunConfig
+from training.schema import PickingConfig, RunConfig
 
 
 def measure_pool(run: ActiveRun, sampler: Sampler, stage: int) -> None:
@@ -73,7 +73,7 @@ def get_stage_instances(
 
 
 def draw_pool(
-    config: RunConfig, choice: Picking, stage: int, validation: InstanceSet
+    config: RunConfig, choice: PickingConfig, stage: int, validation: InstanceSet
 ) -> InstanceSet:
     """Draw about `choice.pool` boards, the same number from each cell of an atlas."""
     cells = get_atlas_cells(config)
@@ -91,7 +91,7 @@ def compute_picking_cost(files: StageDirectory) -> Costs:
 
 def _reselect_boards(
     config: RunConfig,
-    choice: Picking,
+    choice: PickingConfig,
     directory: RunDirectory,
     stage: int,
     earlier: Sequence[InstanceSet],
@@ -105,7 +105,7 @@ def _reselect_boards(
 
 def _select_boards(
     config: RunConfig,
-    choice: Picking,
+    choice: PickingConfig,
     stage: int,
     pool: InstanceSet,
     candidates: InstanceSet,

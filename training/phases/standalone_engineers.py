@@ -9,7 +9,7 @@ from engineer import Engineer, LanguageModelEngineer
 from engineer.engineers.language_model import GeneratedText, GenerateText, TextRequest
 from training.phases.engineer_factory import make_checkpoint_generator, make_endpoint_engineer
 from training.sampling.model_server import ModelServer
-from training.schema import EngineerChoice, Model, Prompt, Sampling
+from training.schema import EngineerConfig, ModelConfig, PromptConfig, SamplingConfig
 from training.schema.engineer_section import check_engineer, import_engineer
 
 CONTEXT_TOKENS = 8192
@@ -18,7 +18,7 @@ CONTEXT_TOKENS = 8192
 
 @contextmanager
 def open_engineer(
-    name: str, choice: EngineerChoice, sampler: Literal["jax", "vllm"]
+    name: str, choice: EngineerConfig, sampler: Literal["jax", "vllm"]
 ) -> Iterator[Engineer]:
     """Yield an engineer, and stop its processes when the block ends.
 
@@ -32,7 +32,7 @@ def open_engineer(
     elif sampler == "jax":
         yield LanguageModelEngineer(_make_generator(name, choice), name)
     else:
-        with ModelServer(Sampling(max_model_len=CONTEXT_TOKENS), choice) as models:
+        with ModelServer(SamplingConfig(max_model_len=CONTEXT_TOKENS), choice) as models:
 
             def generate(request: TextRequest) -> GeneratedText:
                 return models.ask(name, request)
@@ -40,15 +40,17 @@ def open_engineer(
             yield LanguageModelEngineer(generate, name)
 
 
-def _make_generator(name: str, choice: EngineerChoice) -> GenerateText:
+def _make_generator(name: str, choice: EngineerConfig) -> GenerateText:
     """Return a function that generates with the decoder of the trainee, without vLLM."""
     from training.policy import huggingface
     from training.policy.policy import load_policy
     from training.sampling.jax_sampler import JaxSampler
 
     folder = huggingface.resolve_model(name)
-    policy, params = load_policy(folder, Model(pretrained=name), Prompt(), length_bucket=32)
+    policy, params = load_policy(
+        folder, ModelConfig(pretrained=name), PromptConfig(), length_bucket=32
+    )
     chat = choice.style == "full" and bool(policy.tokenizer.chat_template)
-    policy = replace(policy, prompt=Prompt(chat=chat))
-    sampling = Sampling(engine="jax", max_model_len=CONTEXT_TOKENS)
+    policy = replace(policy, prompt=PromptConfig(chat=chat))
+    sampling = SamplingConfig(engine="jax", max_model_len=CONTEXT_TOKENS)
     return make_checkpoint_generator(policy, JaxSampler(policy, params, sampling), choice)

@@ -32,7 +32,7 @@ from training.run.checkpoints import RunProgress
 from training.run.progress import track
 from training.run.records import TimingRecord, WarmStartMetrics, make_record, six_digits
 from training.schema import RunConfig
-from training.schema.environment_sections import UserEnvironmentSection
+from training.schema.environment_sections import UserEnvironmentConfig
 
 ENGINEER_EVERY = 3
 LOG_EVERY = 10
@@ -112,7 +112,7 @@ def texts_for_tokenizer(config: RunConfig) -> list[str]:
     """Return typical prompts, plans, contexts and configurations to train the tokenizer on."""
     environment = get_environment(config)
     count = TOKENIZER_INSTANCES
-    if isinstance(config.environment, UserEnvironmentSection) and config.warm_start is not None:
+    if isinstance(config.environment, UserEnvironmentConfig) and config.warm_start is not None:
         count = min(count, config.warm_start.instances)  # users may have few instances
     instances = environment.warm_start_set(threefry_key(config.seed), count, None)
     examples: list[tuple[str, str]] = _demonstration_pairs(environment, instances)

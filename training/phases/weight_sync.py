@@ -4,7 +4,7 @@ from typing import Any
 
 from training.run.active_run import ActiveRun
 from training.sampling.sampler import Sampler, check_agreement
-from training.schema import Sampling
+from training.schema import SamplingConfig
 from training.weight_transfer.checksums import SyncError
 
 _PROMPTS = 4
@@ -29,7 +29,7 @@ def check_engine(run: ActiveRun, params: Any, sampler: Sampler) -> None:
     sampler.drop_cache()  # as after every sync
 
 
-def check_rollout(settings: Sampling, gap: float, *, lag: int = 0) -> None:
+def check_rollout(settings: SamplingConfig, gap: float, *, lag: int = 0) -> None:
     """Raise a `SyncError` if a rollout's mean log-probability gap exceeds the tolerance.
 
     `gap` is the mean |engine - trainer| log-probability per token, in nats. The check is skipped if

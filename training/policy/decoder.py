@@ -34,7 +34,7 @@ from training.policy.kernels import (
 )
 from training.policy.layers import decoder_layer, join_bundle, rms_norm, rotary_angles
 from training.policy.parameters import SHARDING_RULES, parameter_shapes
-from training.schema import Lora
+from training.schema import LoraConfig
 
 # Unrolled layers run faster on CPU; scanned layers compile in a time independent of depth.
 UNROLLED_LAYERS = 8
@@ -87,7 +87,7 @@ class Decoder(nnx.Module):
         self.remat = remat
         self.attention = attention
         self.mesh: Mesh | None = None
-        self.lora: Lora | None = None  # see `training.policy.lora`
+        self.lora: LoraConfig | None = None  # see `training.policy.lora`
         self.layers = DecoderLayers()
         for path, shape in parameter_shapes(config).items():
             if path.endswith("norm"):

@@ -14,7 +14,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from training.policy.architectures import DecoderConfig, Llama3Rope
 from training.policy.attention import Attention
 from training.policy.parameters import LORA_A, LORA_B, SHARDING_RULES, parameter_axes
-from training.schema import Lora
+from training.schema import LoraConfig
 
 Rotation: TypeAlias = tuple[jax.Array, jax.Array]
 """Cosines and sines, float32 (B, L, 1, hd / 2)."""
@@ -29,7 +29,7 @@ def decoder_layer(
     rotation: Rotation,
     attend: Attention,
     config: DecoderConfig,
-    lora: Lora | None,
+    lora: LoraConfig | None,
     dtype: jnp.dtype,
     mesh: Mesh | None,
 ) -> tuple[jax.Array, Any]:

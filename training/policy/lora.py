@@ -23,7 +23,7 @@ from training.policy.kernels import matmul_precision
 from training.policy.model_folders import replace_folder, restore_folder
 from training.policy.parameters import LORA_A, LORA_B, parameter_shapes, parameter_shardings
 from training.processes import local_copy, put_on_devices
-from training.schema import Lora
+from training.schema import LoraConfig
 
 _WEIGHTS_FILE = "adapter_model.safetensors"
 _BASE = "base_weights"  # the only metadata key, because safetensors orders several keys randomly
@@ -33,7 +33,7 @@ class Adapter(nnx.Param[jax.Array]):
     """A factor of an adapter, float32: (N, in, rank) or (N, rank, out)."""
 
 
-def add_adapters(model: Decoder, lora: Lora, *, seed: int) -> None:
+def add_adapters(model: Decoder, lora: LoraConfig, *, seed: int) -> None:
     """Add adapters to a decoder in place, without changing its output.
 
     A is uniform within ±1 / sqrt(in), as in Hugging Face's PEFT, and depends on the seed and the
@@ -110,7 +110,7 @@ def adapter_tensors(adapters: nnx.State) -> dict[str, np.ndarray]:
 
 
 def save_adapters(
-    tensors: dict[str, np.ndarray], lora: Lora, folder: Path, *, base: str, base_name: str
+    tensors: dict[str, np.ndarray], lora: LoraConfig, folder: Path, *, base: str, base_name: str
 ) -> None:
     """Write a folder of adapters for PEFT and vLLM, atomically.
 

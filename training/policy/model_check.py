@@ -12,7 +12,7 @@ from training.policy.huggingface import read_config, read_json, require_weights
 from training.policy.model_folders import CONFIG_FILE
 from training.policy.tokenizer import chat_text, load_tokenizer, prompt_text
 from training.run.progress import console
-from training.schema import Prompt
+from training.schema import PromptConfig
 
 GENERATION_FILE = "generation_config.json"
 
@@ -20,7 +20,7 @@ _QUESTION, _ANSWER = "Agent 0: DOWN or LEFT?", "Agent 0: LEFT"
 _MAX_LISTED = 3
 
 
-def open_tokenizer(folder: Path, prompt: Prompt) -> tuple[Any, tuple[int, ...]]:
+def open_tokenizer(folder: Path, prompt: PromptConfig) -> tuple[Any, tuple[int, ...]]:
     """Load the tokenizer of a model folder and check that it can render prompts.
 
     The check renders one prompt. The engine and the trainer share the token ids of this tokenizer,
@@ -61,7 +61,7 @@ def open_tokenizer(folder: Path, prompt: Prompt) -> tuple[Any, tuple[int, ...]]:
     return tokenizer, stop_ids
 
 
-def require_loadable_policy(folder: Path, prompt: Prompt) -> None:
+def require_loadable_policy(folder: Path, prompt: PromptConfig) -> None:
     """Raise a `UserError` if the policy can't be opened from a model folder; see `load_policy`."""
     open_tokenizer(folder, prompt)
     require_weights(folder)
@@ -129,7 +129,7 @@ def _is_missing_token(folder: Path, token: str) -> bool:
 
 
 def _require_prompt(
-    folder: Path, tokenizer: Any, prompt: Prompt, stop_ids: tuple[int, ...]
+    folder: Path, tokenizer: Any, prompt: PromptConfig, stop_ids: tuple[int, ...]
 ) -> None:
     """Raise a `UserError` if a prompt can't be rendered; warn if answers may not end."""
     if prompt.chat and not tokenizer.chat_template:

@@ -9,7 +9,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from training.errors import UserError
 from training.policy.architectures import DecoderConfig
-from training.schema import Lora
+from training.schema import LoraConfig
 
 # The logical axes of each parameter, outermost first. Shapes, shardings, initial values and Hugging
 # Face's names are derived from this table. Kernels are stored (in, out), as in Flax.
@@ -47,7 +47,9 @@ SHARDING_RULES: dict[str, str] = {
 }
 
 
-def parameter_axes(config: DecoderConfig, lora: Lora | None = None) -> dict[str, tuple[str, ...]]:
+def parameter_axes(
+    config: DecoderConfig, lora: LoraConfig | None = None
+) -> dict[str, tuple[str, ...]]:
     """Return the logical axes of each parameter, outermost first, by its dotted path.
 
     Tied models have no `lm_head`. The family determines biases and the norms of queries and keys.
@@ -71,7 +73,9 @@ def parameter_axes(config: DecoderConfig, lora: Lora | None = None) -> dict[str,
     return parameters
 
 
-def parameter_shapes(config: DecoderConfig, lora: Lora | None = None) -> dict[str, tuple[int, ...]]:
+def parameter_shapes(
+    config: DecoderConfig, lora: LoraConfig | None = None
+) -> dict[str, tuple[int, ...]]:
     """Return the shape of each parameter by its dotted path; see `parameter_axes`."""
     sizes = {
         "vocab": config.vocab_size,
@@ -102,7 +106,7 @@ class MeshError(UserError, ValueError):
 
 
 def require_divisible_weights(
-    config: DecoderConfig, *, fsdp: int, tensor: int, lora: Lora | None = None
+    config: DecoderConfig, *, fsdp: int, tensor: int, lora: LoraConfig | None = None
 ) -> None:
     """Raise a `MeshError` if an axis of a parameter is not a multiple of its mesh axis."""
     sizes = {"fsdp": fsdp, "tensor": tensor}
@@ -118,7 +122,7 @@ def require_divisible_weights(
 
 
 def parameter_shardings(
-    config: DecoderConfig, mesh: Mesh, lora: Lora | None = None
+    config: DecoderConfig, mesh: Mesh, lora: LoraConfig | None = None
 ) -> dict[str, NamedSharding]:
     """Return the sharding of each parameter over a mesh, by its dotted path.
 

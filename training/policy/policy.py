@@ -25,7 +25,7 @@ from training.policy.lora import add_adapters
 from training.policy.parameters import SHARDING_RULES, make_mesh
 from training.processes import is_first, is_single_process, local_copy, wait_for_all
 from training.prompts import board_prompt
-from training.schema import Model, Prompt, RunConfig
+from training.schema import ModelConfig, PromptConfig, RunConfig
 
 _MAX_MARK_TOKENS = 16
 """Maximum number of tokens of an opening thinking mark and the whitespace after it."""
@@ -38,7 +38,7 @@ class Policy:
     graphdef: nnx.GraphDef  # the decoder
     tokenizer: Any  # as transformers loads it
     folder: Path  # the Hugging Face folder of both
-    prompt: Prompt
+    prompt: PromptConfig
     length_bucket: int  # sequence lengths are padded to multiples of this
     stop_ids: tuple[int, ...]  # the tokens that end an answer, in every engine
 
@@ -139,7 +139,7 @@ def _logprobs(
 
 
 def write_random_policy(
-    folder: Path, settings: Model, texts: Sequence[str], *, max_len: int, seed: int
+    folder: Path, settings: ModelConfig, texts: Sequence[str], *, max_len: int, seed: int
 ) -> None:
     """Write a policy with random weights and a tokenizer trained on `texts` to `folder`."""
     from training.policy.tokenizer import train_tokenizer
@@ -172,8 +172,8 @@ def load_run_policy(
 
 def load_policy(
     folder: Path,
-    settings: Model,
-    prompt: Prompt,
+    settings: ModelConfig,
+    prompt: PromptConfig,
     *,
     length_bucket: int,
     seed: int = 0,
@@ -217,7 +217,7 @@ def load_policy(
     return Policy(graphdef, tokenizer, folder, prompt, length_bucket, stop_ids), params
 
 
-def _select_attention(model: Decoder, settings: Model) -> str:
+def _select_attention(model: Decoder, settings: ModelConfig) -> str:
     """Return the kind of attention for JAX's default device."""
     device, config = jax.devices()[0], model.config
     # JAX calls both NVIDIA and AMD devices "gpu".

@@ -13,7 +13,7 @@ from training.run.active_run import ActiveRun
 from training.run.records import GroupMetrics
 from training.run.throughput import UpdateWork
 from training.sampling.sampler import Completion, Sampler, SamplingRequest, Tokens
-from training.schema import Reward
+from training.schema import RewardConfig
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ def roll_out(
     return Rollout(boards, request.prompts, completions, scores, rewards, overlong, groups)
 
 
-def overlong_penalty(lengths: np.ndarray, limit: int, settings: Reward) -> np.ndarray:
+def overlong_penalty(lengths: np.ndarray, limit: int, settings: RewardConfig) -> np.ndarray:
     """Return DAPO's soft overlong penalty (Yu et al. 2025, eq. 13) of each answer.
 
     The penalty rises linearly over the last `overlong_buffer` tokens before the limit, from 0 to

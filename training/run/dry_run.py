@@ -17,8 +17,8 @@ from training.policy.model_folders import local_folder
 from training.policy.parameters import parameter_shapes, require_divisible_weights
 from training.prompts import board_prompt
 from training.run.progress import console, new_table, print_table
-from training.schema import Lora, RunConfig
-from training.schema.environment_sections import UserEnvironmentSection, UserValidationSection
+from training.schema import LoraConfig, RunConfig
+from training.schema.environment_sections import UserEnvironmentConfig, UserValidationConfig
 from training.schema.sampling_sections import find_missing_engine
 
 _BYTES = {"float32": 4, "bfloat16": 2}
@@ -51,7 +51,7 @@ def get_model_shape(config: RunConfig, weights: Path | None = None) -> DecoderCo
     return None
 
 
-def count_parameters(shape: DecoderConfig, lora: Lora | None = None) -> int:
+def count_parameters(shape: DecoderConfig, lora: LoraConfig | None = None) -> int:
     """Return the number of weights, including adapters."""
     return sum(prod(sizes) for sizes in parameter_shapes(shape, lora).values())
 
@@ -191,14 +191,14 @@ def _print_memory(config: RunConfig, shape: DecoderConfig, prompt: int) -> None:
 
 def count_validation_instances(config: RunConfig) -> int:
     """Return the number of validation instances."""
-    if isinstance(config.validation, UserValidationSection):
+    if isinstance(config.validation, UserValidationConfig):
         return config.validation.instances
     return config.validation.num_settings * config.validation.per_cell
 
 
 def estimate_longest_prompt(config: RunConfig) -> int:
     """Estimate the padded length of the longest prompt, in tokens."""
-    if isinstance(config.environment, UserEnvironmentSection):
+    if isinstance(config.environment, UserEnvironmentConfig):
         environment = get_environment(config)
         texts = environment.prompts(environment.validation_set())
         tokens = max(estimate_tokens(text) for text in texts)

@@ -11,7 +11,7 @@ from training.errors import UserError
 from training.policy.model_folders import replace_folder
 from training.run.directory import RunDirectory
 from training.run.typed_files import File, TextFile
-from training.schema import EngineerChoice, RunConfig, Tracking, dump
+from training.schema import EngineerConfig, RunConfig, TrackingConfig, dump
 
 _SHARED_PHASES = ("warm_start", "pool", "train", "validate")
 
@@ -22,11 +22,13 @@ def has_same_first_stage(first: RunConfig, second: RunConfig) -> bool:
 
 
 def _without_engineer(config: RunConfig) -> RunConfig:
-    engineer, picking = EngineerChoice(kind="fixed"), config.engineer.picking
+    engineer, picking = EngineerConfig(kind="fixed"), config.engineer.picking
     if picking is not None:  # the pool for picking uses the atlas's cells
         update = {"picking": picking, "atlas": config.engineer.atlas}
         engineer = engineer.model_copy(update=update)
-    return config.model_copy(update={"name": "", "engineer": engineer, "tracking": Tracking()})
+    return config.model_copy(
+        update={"name": "", "engineer": engineer, "tracking": TrackingConfig()}
+    )
 
 
 def fork_first_stage(source: RunDirectory, target: Path, config: RunConfig) -> None:

@@ -12,11 +12,11 @@ from training.sampling.jax_sampler import JaxSampler
 from training.sampling.sampler import Sampler
 from training.sampling.shared_sampler import SharedSampler
 from training.sampling.vllm_sampler import VllmSampler
-from training.schema import Sampling
+from training.schema import SamplingConfig
 
 
 def start_sampler(
-    policy: Policy, params: Any, settings: Sampling, folder: Path, *, seed: int = 0
+    policy: Policy, params: Any, settings: SamplingConfig, folder: Path, *, seed: int = 0
 ) -> Sampler:
     """Start `sampling.engine` with the policy's weights.
 
@@ -46,7 +46,7 @@ def start_sampler(
     return sampler if is_single_process() else SharedSampler(sampler)
 
 
-def _require_own_accelerators(settings: Sampling, params: Any) -> None:
+def _require_own_accelerators(settings: SamplingConfig, params: Any) -> None:
     """Raise a `UserError` if engines of several processes would start on the same GPUs."""
     if is_single_process() or jax.default_backend() != "gpu" or not settings.starts_vllm:
         return

@@ -19,7 +19,7 @@ from training.policy.logprobs import token_logprobs
 from training.policy.lora import remove_adapters
 from training.policy.policy import Policy
 from training.sampling.sampler import Completion, SamplingRequest, Tokens
-from training.schema import Sampling
+from training.schema import SamplingConfig
 from training.weight_transfer.checksums import add_checksums, compute_version
 
 _BUCKET = 32
@@ -29,7 +29,7 @@ _BUCKET = 32
 class JaxSampler:
     """A `Sampler` that decodes with the policy's own module; `sync` replaces its weights."""
 
-    def __init__(self, policy: Policy, params: Any, settings: Sampling) -> None:
+    def __init__(self, policy: Policy, params: Any, settings: SamplingConfig) -> None:
         """Copy the weights in `settings.dtype` to one device."""
         self._policy, self._settings = policy, settings
         model = nnx.merge(policy.graphdef, params)

@@ -12,7 +12,7 @@ from training.policy.model_check import get_stop_ids
 from training.policy.tokenizer import has_special_marks, load_tokenizer, prompt_text
 from training.sampling.server_process import NO_TRUNCATION, ServerProcess, wait_until_ready
 from training.sampling.vllm_sampler import sampling_seeds
-from training.schema import EngineerChoice, Sampling
+from training.schema import EngineerConfig, SamplingConfig
 
 LOAD_SECONDS = 900.0
 """Timeout for loading weights in seconds, excluding downloads."""
@@ -24,7 +24,7 @@ class ModelServer(AbstractContextManager["ModelServer"]):
     Use it as a context manager, which stops the server.
     """
 
-    def __init__(self, settings: Sampling, choice: EngineerChoice) -> None:
+    def __init__(self, settings: SamplingConfig, choice: EngineerConfig) -> None:
         devices = settings.devices and settings.devices[: settings.tensor_parallel_size]
         # Requests are sent one by one, so replicas are useless.
         update = {"data_parallel_size": 1, "devices": devices}

@@ -22,7 +22,7 @@ from typing import Any
 import httpx2
 
 from training.sampling.vllm_sampler import engine_arguments, prepare_environment
-from training.schema import Sampling
+from training.schema import SamplingConfig
 
 COMMAND = (sys.executable, "-m", "training.sampling.server_process")
 """Command that starts the server; see `main` for its arguments."""
@@ -41,7 +41,7 @@ class ServerProcess:
     def __init__(
         self,
         folder: str,
-        settings: Sampling,
+        settings: SamplingConfig,
         *,
         arguments: Mapping[str, Any] | None = None,
         environment: Mapping[str, str] | None = None,
@@ -154,7 +154,7 @@ def main(folder: str, port: str, sampling: str, options: str = "{}") -> None:
         os.killpg(0, signal.SIGKILL)
 
     threading.Thread(target=end_with_input, daemon=True).start()
-    settings = Sampling.model_validate_json(sampling)
+    settings = SamplingConfig.model_validate_json(sampling)
     prepare_environment()
     arguments = engine_arguments(Path(folder), settings, seed=0) | {"host": HOST, "port": port}
     sys.argv = ["vllm", *_make_flags(arguments | json.loads(options))]

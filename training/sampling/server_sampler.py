@@ -13,7 +13,7 @@ from training.sampling.sampler import Completion, SamplingRequest, Tokens
 from training.sampling.server_process import NO_TRUNCATION, ServerProcess
 from training.sampling.vllm_sampler import WORKER_EXTENSION, sampling_seeds
 from training.sampling.vllm_server import VllmServer
-from training.schema import Sampling
+from training.schema import SamplingConfig
 from training.weight_transfer.checksums import SyncError
 from training.weight_transfer.transport import send_through_folder, transfer_folder
 
@@ -27,7 +27,7 @@ _START_SECONDS = 600.0
 class ServerSampler:
     """A `Sampler` that uses a vLLM server; call `sync` before the first request."""
 
-    def __init__(self, folder: Path, settings: Sampling) -> None:
+    def __init__(self, folder: Path, settings: SamplingConfig) -> None:
         """Start a server, or connect to `sampling.server.address`.
 
         The config.json of `folder` sets tie_word_embeddings to false.
@@ -140,7 +140,7 @@ class ServerSampler:
         self._server.close()
 
 
-def _open_server(folder: Path, settings: Sampling) -> VllmServer:
+def _open_server(folder: Path, settings: SamplingConfig) -> VllmServer:
     """Connect to the configured server, or start one."""
     if (address := settings.server.address) is not None:
         return VllmServer(address)

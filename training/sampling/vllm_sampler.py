@@ -20,7 +20,7 @@ from training.errors import UserError
 from training.runtime import set_library_defaults
 from training.sampling.engine_watch import call_watched, engine_processes
 from training.sampling.sampler import Completion, SamplingRequest, Tokens
-from training.schema import Sampling
+from training.schema import SamplingConfig
 from training.weight_transfer.checksums import SyncError
 from training.weight_transfer.transport import send_in_memory, send_through_folder, transfer_folder
 
@@ -38,7 +38,7 @@ _MULTIPROCESSING_VARIABLE = "VLLM_ENABLE_V1_MULTIPROCESSING"
 class VllmSampler:
     """A vLLM engine over one Hugging Face folder; `sync` replaces its weights."""
 
-    def __init__(self, folder: Path, settings: Sampling, *, seed: int = 0) -> None:
+    def __init__(self, folder: Path, settings: SamplingConfig, *, seed: int = 0) -> None:
         """Start the engine from a folder whose config.json sets tie_word_embeddings to false.
 
         The engine has this seed; requests have separate seeds.
@@ -230,7 +230,7 @@ def _convert_errors(action: str, error_type: type[UserError] = UserError) -> Ite
         raise error_type(message) from error
 
 
-def is_in_process(settings: Sampling) -> bool:
+def is_in_process(settings: SamplingConfig) -> bool:
     """Return whether the only worker runs here: `VLLM_ENABLE_V1_MULTIPROCESSING` is unset or 0."""
     return (
         settings.tensor_parallel_size == 1 and os.environ.get(_MULTIPROCESSING_VARIABLE, "0") == "0"
@@ -243,7 +243,7 @@ def prepare_environment() -> None:
     os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")  # GiB
 
 
-def engine_arguments(folder: Path, settings: Sampling, seed: int) -> dict[str, Any]:
+def engine_arguments(folder: Path, settings: SamplingConfig, seed: int) -> dict[str, Any]:
     """Return the arguments of vLLM's engine by name, for in-process engines and servers."""
     from vllm.platforms import current_platform
 

@@ -16,7 +16,7 @@ from training.errors import UserError
 from training.sampling.bounded_http import BoundedAsyncTransport
 from training.sampling.server_process import ServerProcess, get_health_problem, wait_until_ready
 from training.sampling.vllm_sampler import LOGPROBS_MODE
-from training.schema import Sampling
+from training.schema import SamplingConfig
 from training.weight_transfer.checksums import SyncError
 
 T = TypeVar("T")
@@ -48,7 +48,7 @@ class VllmServer:
         if problem := wait_until_ready(self.address, seconds, self.process):
             raise UserError(f"sampling.server: {self.address}: {problem}")
 
-    def require_settings(self, settings: Sampling) -> None:
+    def require_settings(self, settings: SamplingConfig) -> None:
         """Raise a `UserError` if the settings of an existing server don't fit the run."""
         try:
             info = self.call("GET", "/server_info?config_format=json")

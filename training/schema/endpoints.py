@@ -9,7 +9,7 @@ from urllib.parse import parse_qsl, urlsplit
 from training.errors import UserError, shorten
 
 if TYPE_CHECKING:
-    from training.schema.engineer_section import EngineerChoice
+    from training.schema.engineer_section import EngineerConfig
 
 _SECRET = re.compile(
     r"key|token|secret|passw|auth|credential|signature|^(code|sig)$", re.IGNORECASE
@@ -64,7 +64,7 @@ def check_request(fields: dict[str, Any]) -> dict[str, Any]:
     return fields
 
 
-def check_key(choice: "EngineerChoice") -> None:
+def check_key(choice: "EngineerConfig") -> None:
     """Raise a `UserError` if the environment variable of an endpoint's key is not set."""
     name = choice.api_key_env
     if choice.base_kind == "endpoint" and name and not os.environ.get(name, "").strip():

@@ -3,7 +3,15 @@
 import importlib.util
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import (
+    AfterValidator,
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    model_validator,
+)
 
 from engineer import BlockName, ContextStyle, Engineer, GateSettings
 from engineer.engineers.catalogue import SCRIPTED
@@ -11,7 +19,7 @@ from engineer.engineers.controls import CONTROL_NAMES, split_control_name
 from jaxlake.user_code import check_importable, import_function, is_code_name
 from training.errors import UserError, did_you_mean
 from training.schema.endpoints import check_key, check_request, check_url, check_variable
-from training.schema.section import Count, NonNegative, Positive, PositiveFloat, Section, Share
+from training.schema.section import Fraction, Section
 
 MODELS = ("checkpoint", "base", "model", "endpoint")
 """Engineers that read the context: the newest checkpoint, the run's initial model, any model in
@@ -58,7 +66,7 @@ def import_engineer(name: str) -> Engineer:
     return engineer
 
 
-def check_engineer(choice: "EngineerChoice", sampler: str) -> None:
+def check_engineer(choice: "EngineerConfig", sampler: str) -> None:
     """Raise a `UserError` if the engineer can't be used with this `sampling.engine`."""
     check_key(choice)
     if is_code_name(choice.base_kind):
@@ -71,13 +79,13 @@ def check_engineer(choice: "EngineerChoice", sampler: str) -> None:
         )
 
 
-class AtlasChoice(Section):
+class AtlasConfig(Section):
     """The boards of an atlas and the number of answers to each."""
 
     levels: Annotated[int, Field(ge=2)] = Field(
         4, description="hole ratios per map size, from 0 to the largest feasible one"
     )
-    boards_per_cell: Positive = Field(
+    boards_per_cell: PositiveInt = Field(
         64,
         description="boards with a required wait per size and hole ratio, and as many without one",
     )
@@ -89,14 +97,14 @@ class AtlasChoice(Section):
     )
 
 
-class DesignLearning(Section):
+class DesignLearningConfig(Section):
     """Kind checkpoint: the policy learns from its own designs before it acts as the engineer.
 
     Designs are sampled without constraints. In style full, a design is the whole text, including
     the reasoning, of at most reasoning_tokens + max_tokens tokens.
     """
 
-    updates: Positive = Field(8, description="GRPO updates after every stage")
+    updates: PositiveInt = Field(8, description="GRPO updates after every stage")
     designs: Annotated[int, Field(ge=2)] = Field(
         16,
         description="answers per update to the stage's context, scored by its atlas; memory must "
@@ -104,7 +112,7 @@ class DesignLearning(Section):
     )
 
 
-class Picking(Section):
+class PickingConfig(Section):
     """Kind fixed: pick boards one by one, independently of the configuration."""
 
     method: Literal["sfl", "plr"] = Field(
@@ -117,7 +125,7 @@ class Picking(Section):
     )
 
 
-class EngineerChoice(Section):
+class EngineerConfig(Section):
     """The engineer that writes the next configuration, its context and its limits."""
 
     kind: Annotated[str, AfterValidator(check_engineer_kind)] = Field(
@@ -148,31 +156,35 @@ class EngineerChoice(Section):
         ("failure_breakdown", "training_details", "history"),
         description="blocks of the context; their order is fixed",
     )
-    reading: Count = Field(
+    reading: NonNegativeInt = Field(
         0, description="contexts on which each stage's reading is measured; 0: don't measure it"
     )
-    max_context_tokens: Positive | None = Field(
+    max_context_tokens: PositiveInt | None = Field(
         None, description="longest context, tokens; longer ones are cut; null: no limit"
     )
-    temperature: NonNegative = Field(0.3, description="sampling temperature of answers and notes")
-    reasoning_tokens: Count = Field(
+    temperature: NonNegativeFloat = Field(
+        0.3, description="sampling temperature of answers and notes"
+    )
+    reasoning_tokens: NonNegativeInt = Field(
         0,
         description="style full: longest free text before the configuration, tokens; 0: write the "
         "configuration at once",
     )
-    max_tokens: Positive = Field(
+    max_tokens: PositiveInt = Field(
         256, description="longest answer, tokens; notes are limited to 128 tokens"
     )
-    max_step: Share | None = Field(
+    max_step: Fraction | None = Field(
         None, description="largest change of a knob per stage; null: no limit"
     )
-    learning: DesignLearning | None = Field(
+    learning: DesignLearningConfig | None = Field(
         None,
         description="null: the policy learns to design by imitation only; style compact also "
         "rehearses the rule's edits during these updates, style full does not",
     )
-    picking: Picking | None = Field(None, description="null: draw instances from the configuration")
-    atlas: AtlasChoice = AtlasChoice()
+    picking: PickingConfig | None = Field(
+        None, description="null: draw instances from the configuration"
+    )
+    atlas: AtlasConfig = AtlasConfig()
     gate: GateSettings = GateSettings()
 
     @property
@@ -190,7 +202,7 @@ class EngineerChoice(Section):
         return self.max_tokens if is_answer else NOTE_TOKENS
 
     @model_validator(mode="after")
-    def _check_consistency(self) -> "EngineerChoice":
+    def _check_consistency(self) -> "EngineerConfig":
         if self.base_kind in ("model", "endpoint") and not self.model:
             raise ValueError(f"model: kind {self.base_kind!r} needs a model's name")
         if self.base_kind == "endpoint" and not self.base_url:

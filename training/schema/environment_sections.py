@@ -4,12 +4,21 @@ import inspect
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic import Field, InstanceOf, SerializeAsAny, ValidationError, model_validator
+from pydantic import (
+    Field,
+    InstanceOf,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveInt,
+    SerializeAsAny,
+    ValidationError,
+    model_validator,
+)
 
 from engineer import KnobConfiguration, KnobSpace
 from jaxlake.user_code import import_code, is_code_name
 from training.errors import did_you_mean, format_validation_errors, shorten
-from training.schema.section import Count, NonNegative, Positive, PositiveShare, Section
+from training.schema.section import PositiveFraction, Section
 from training.user_environment import UserEnvironment
 
 LAKE = "lake"
@@ -47,7 +56,7 @@ def make_environment(kind: object, settings: object) -> UserEnvironment[Any]:
         raise ValueError("; ".join(f"settings.{problem}" for problem in problems)) from error
 
 
-class UserEnvironmentSection(Section):
+class UserEnvironmentConfig(Section):
     """A user-defined environment, its settings and its initial configuration."""
 
     kind: str = Field(description="package.module:NAME of a subclass of UserEnvironment")
@@ -75,24 +84,26 @@ class UserEnvironmentSection(Section):
         return {"kind": tree["kind"], "settings": environment, "initial": initial}
 
 
-class UserValidationSection(Section):
+class UserValidationConfig(Section):
     """The fixed validation set of a user-defined environment."""
 
     configuration: KnobConfiguration = Field(
         description="configuration to draw from, as in environment.initial; may exceed the bounds"
     )
-    instances: Positive = Field(400, description="size of the set")
+    instances: PositiveInt = Field(400, description="size of the set")
     seed: int = Field(1, ge=0, lt=2**31, description="seed of the set")
-    temperature: NonNegative = Field(
+    temperature: NonNegativeFloat = Field(
         0.0, description="sampling temperature of the answers; 0: greedy"
     )
-    top_p: PositiveShare = Field(
+    top_p: PositiveFraction = Field(
         1.0, description="sample from the likeliest tokens of this total probability"
     )
-    top_k: Count = Field(0, description="sample from this many likeliest tokens; 0: from all")
+    top_k: NonNegativeInt = Field(
+        0, description="sample from this many likeliest tokens; 0: from all"
+    )
 
     @classmethod
-    def read(cls, tree: Any, space: KnobSpace) -> "UserValidationSection":
+    def read(cls, tree: Any, space: KnobSpace) -> "UserValidationConfig":
         """Read the section for a space; raise a `ValueError` if it is invalid."""
         if isinstance(tree, cls):
             return tree

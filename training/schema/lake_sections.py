@@ -3,24 +3,16 @@
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, NonNegativeFloat, NonNegativeInt, PositiveInt
 
 from engineer.lake import Bounds, LakeConfiguration
 from jaxlake.files import decode_text
 from jaxlake.user_code import check_importable, is_code_name
 from training.errors import shorten
-from training.schema.section import (
-    Agents,
-    Count,
-    NonNegative,
-    Positive,
-    PositiveShare,
-    Section,
-    Share,
-)
+from training.schema.section import Fraction, NumAgents, PositiveFraction, Section
 
 
-class Environment(Section):
+class EnvironmentConfig(Section):
     """The lake: its agents, its initial configuration and the engineer's bounds."""
 
     kind: Literal["lake"] = Field(
@@ -28,12 +20,12 @@ class Environment(Section):
         description="lake, or package.module:NAME of your environment, which has the keys "
         "settings and initial (docs/tutorials/your_environment.md)",
     )
-    num_agents: Agents = Field(2, description="agents on every board")
+    num_agents: NumAgents = Field(2, description="agents on every board")
     initial: LakeConfiguration = Field(
         description="configuration of the first stage; `random`: draw it with the seed"
     )
     bounds: Bounds = Field(description="bounds of every later configuration")
-    max_candidates: Positive = Field(
+    max_candidates: PositiveInt = Field(
         200_000, description="maximum number of boards drawn to fill one request"
     )
 
@@ -74,7 +66,7 @@ def read_template(value: str) -> str:
         raise ValueError(str(error).removeprefix("template: ")) from error
 
 
-class Prompt(Section):
+class PromptConfig(Section):
     """The wording of a board's prompt and the length limits of an answer."""
 
     style: Literal["compact", "full", "reasoned"] = Field(
@@ -92,29 +84,31 @@ class Prompt(Section):
         description="passed to the chat template as enable_thinking; with evaluate --endpoint, the "
         "answer starts after the thinking block unless the server returns reasoning separately",
     )
-    max_tokens: Positive = Field(48, description="longest completion, tokens")
-    max_steps: Positive = Field(64, description="longest plan per agent, steps")
+    max_tokens: PositiveInt = Field(48, description="longest completion, tokens")
+    max_steps: PositiveInt = Field(64, description="longest plan per agent, steps")
 
 
-class Validation(Section):
+class ValidationConfig(Section):
     """The fixed validation set: boards of every size, hole ratio and wait ratio."""
 
     sizes: tuple[Annotated[int, Field(ge=2, le=10)], ...] = Field(description="map sizes")
     hole_ratios: tuple[Annotated[float, Field(ge=0.0, le=0.5)], ...] = Field(
         description="fractions of cells that are holes"
     )
-    wait_ratios: tuple[Share, ...] = Field(description="fractions of boards that need a wait")
-    per_cell: Positive = Field(
+    wait_ratios: tuple[Fraction, ...] = Field(description="fractions of boards that need a wait")
+    per_cell: PositiveInt = Field(
         10, description="boards per combination of size, hole ratio and wait ratio"
     )
     seed: int = Field(1, description="seed of the boards")
-    temperature: NonNegative = Field(
+    temperature: NonNegativeFloat = Field(
         0.0, description="sampling temperature of the answers; 0: greedy"
     )
-    top_p: PositiveShare = Field(
+    top_p: PositiveFraction = Field(
         1.0, description="sample from the likeliest tokens of this total probability"
     )
-    top_k: Count = Field(0, description="sample from this many likeliest tokens; 0: from all")
+    top_k: NonNegativeInt = Field(
+        0, description="sample from this many likeliest tokens; 0: from all"
+    )
 
     @property
     def num_settings(self) -> int:

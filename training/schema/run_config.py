@@ -9,6 +9,8 @@ import numpy as np
 from pydantic import (
     BaseModel,
     Field,
+    NonNegativeInt,
+    PositiveInt,
     ValidationError,
     ValidationInfo,
     WrapValidator,
@@ -20,13 +22,18 @@ from engineer.engineers.baselines import random_configuration
 from engineer.lake import Bounds, LakeConfiguration, SizeKnobs, lake_domain
 from jaxlake.board.limits import infeasibility
 from training.errors import UserError
-from training.schema.engineer_section import EngineerChoice
-from training.schema.environment_sections import LAKE, UserEnvironmentSection, UserValidationSection
-from training.schema.lake_sections import Environment, Prompt, Validation
-from training.schema.learning_sections import Grpo, Rehearsal, Reward, WarmStart
-from training.schema.model_sections import Model
-from training.schema.sampling_sections import BFLOAT16_TOLERANCE, Sampling
-from training.schema.section import Agents, Count, Positive, Section
+from training.schema.engineer_section import EngineerConfig
+from training.schema.environment_sections import LAKE, UserEnvironmentConfig, UserValidationConfig
+from training.schema.lake_sections import EnvironmentConfig, PromptConfig, ValidationConfig
+from training.schema.learning_sections import (
+    GrpoConfig,
+    RehearsalConfig,
+    RewardConfig,
+    WarmStartConfig,
+)
+from training.schema.model_sections import ModelConfig
+from training.schema.sampling_sections import BFLOAT16_TOLERANCE, SamplingConfig
+from training.schema.section import NumAgents, Section
 
 RANDOM = "random"
 """Value of `environment.initial`: draw it with the run's seed, as the random engineer does."""
@@ -44,16 +51,16 @@ _LAKE_ONLY = (
 """Keys that only the lake reads; other environments define their own prompts and rewards."""
 
 
-class Stages(Section):
+class StagesConfig(Section):
     """The number of stages and of training instances per stage."""
 
     count: int = Field(
         3, gt=0, le=10_000, description="rounds of Train, Validate and Design, at most 10,000"
     )
-    instances: Positive = Field(4_000, description="training instances per stage")
+    instances: PositiveInt = Field(4_000, description="training instances per stage")
 
 
-class Tracking(Section):
+class TrackingConfig(Section):
     """External trackers and profiling; these settings don't change a run's results."""
 
     tensorboard: bool = Field(
@@ -64,7 +71,7 @@ class Tracking(Section):
         description="log to Weights & Biases (the extra `wandb`); its environment variables, such "
         "as WANDB_PROJECT and WANDB_MODE, apply",
     )
-    profile_updates: tuple[Positive, ...] = Field(
+    profile_updates: tuple[PositiveInt, ...] = Field(
         (), description="updates to trace into RUN/profile, counted from 1 over all stages"
     )
 
@@ -73,7 +80,7 @@ class StartedFrom(Section):
     """The earlier run that this run starts from."""
 
     run: str = Field(description="directory of the earlier run, as given on the command line")
-    stage: Count = Field(description="last complete stage of the earlier run")
+    stage: NonNegativeInt = Field(description="last complete stage of the earlier run")
     weights: str = Field(
         pattern=r"^[0-9a-f]{64}$", description="SHA-256 of the weights in force after that stage"
     )
@@ -83,7 +90,7 @@ class _RandomInitial(BaseModel):
     """The settings that determine a randomly drawn initial configuration."""
 
     seed: Seed
-    num_agents: Agents = 2
+    num_agents: NumAgents = 2
     bounds: Bounds
 
     @property
@@ -95,10 +102,10 @@ class _RandomInitial(BaseModel):
 
 def _read_environment(tree: Any, _: object) -> Any:
     """Read the section as the lake's or as the one of the environment named by `kind`."""
-    if isinstance(tree, Environment | UserEnvironmentSection):
+    if isinstance(tree, EnvironmentConfig | UserEnvironmentConfig):
         return tree
     other = isinstance(tree, Mapping) and tree.get("kind", LAKE) != LAKE
-    return (UserEnvironmentSection if other else Environment).model_validate(tree)
+    return (UserEnvironmentConfig if other else EnvironmentConfig).model_validate(tree)
 
 
 class RunConfig(Section):
@@ -117,32 +124,36 @@ class RunConfig(Section):
     started_from: StartedFrom | None = Field(
         None, description="written by `jaxlake run --from`; null: start from `model`"
     )
-    model: Model = Model()
-    environment: Annotated[Environment | UserEnvironmentSection, WrapValidator(_read_environment)]
-    prompt: Prompt = Prompt()
-    sampling: Sampling = Sampling()
-    warm_start: WarmStart | None = Field(None, description="null: start from the model as it is")
-    stages: Stages = Stages()
-    grpo: Grpo = Grpo()
-    rehearsal: Rehearsal | None = Field(None, description="null: GRPO only, no rehearsal")
-    reward: Reward = Reward()
-    validation: Validation | UserValidationSection
-    engineer: EngineerChoice = EngineerChoice()
-    tracking: Tracking = Tracking()
+    model: ModelConfig = ModelConfig()
+    environment: Annotated[
+        EnvironmentConfig | UserEnvironmentConfig, WrapValidator(_read_environment)
+    ]
+    prompt: PromptConfig = PromptConfig()
+    sampling: SamplingConfig = SamplingConfig()
+    warm_start: WarmStartConfig | None = Field(
+        None, description="null: start from the model as it is"
+    )
+    stages: StagesConfig = StagesConfig()
+    grpo: GrpoConfig = GrpoConfig()
+    rehearsal: RehearsalConfig | None = Field(None, description="null: GRPO only, no rehearsal")
+    reward: RewardConfig = RewardConfig()
+    validation: ValidationConfig | UserValidationConfig
+    engineer: EngineerConfig = EngineerConfig()
+    tracking: TrackingConfig = TrackingConfig()
 
     @property
-    def lake(self) -> Environment:
+    def lake(self) -> EnvironmentConfig:
         """The lake's section `environment`; raises `UserError` on another environment."""
-        if isinstance(self.environment, UserEnvironmentSection):
+        if isinstance(self.environment, UserEnvironmentConfig):
             raise UserError(
                 f"environment.kind must be {LAKE} for this operation, got {self.environment.kind}"
             )
         return self.environment
 
     @property
-    def validation_grid(self) -> Validation:
+    def validation_grid(self) -> ValidationConfig:
         """The lake's section `validation`; raises `UserError` on another environment."""
-        if isinstance(self.validation, UserValidationSection):
+        if isinstance(self.validation, UserValidationConfig):
             raise UserError(
                 f"environment.kind must be {LAKE} for this operation: only its validation set "
                 "has cells"
@@ -166,7 +177,7 @@ class RunConfig(Section):
         return completions // self.grpo.minibatches // self.grpo.micro_batch_size
 
     @property
-    def engine_sampling(self) -> Sampling:
+    def engine_sampling(self) -> SamplingConfig:
         """The settings of each vLLM engine: `sampling` with the engine's share of the memory."""
         engines = [self.sampling.starts_vllm, self.engineer.base_kind in _SERVED_ENGINEERS]
         share = self.sampling.gpu_memory_utilization / max(sum(engines), 1)
@@ -211,15 +222,15 @@ class RunConfig(Section):
     def _read_validation(cls, tree: Any, read: Any, info: ValidationInfo) -> Any:
         """Read the section as required by the environment, a field that is validated earlier."""
         environment = info.data.get("environment")
-        if isinstance(environment, UserEnvironmentSection):
-            return UserValidationSection.read(tree, environment.settings.space)
+        if isinstance(environment, UserEnvironmentConfig):
+            return UserValidationConfig.read(tree, environment.settings.space)
         if environment is None and isinstance(tree, Mapping) and "configuration" in tree:
             return tree  # the error in the environment is already reported
-        return tree if isinstance(tree, Validation) else Validation.model_validate(tree)
+        return tree if isinstance(tree, ValidationConfig) else ValidationConfig.model_validate(tree)
 
     @model_validator(mode="after")
     def _check_environment(self) -> "RunConfig":
-        if not isinstance(self.environment, UserEnvironmentSection):
+        if not isinstance(self.environment, UserEnvironmentConfig):
             return self
         kind, environment = self.environment.kind, self.environment.settings
         space, initial = environment.space, self.environment.initial
@@ -241,7 +252,7 @@ class RunConfig(Section):
 
     @model_validator(mode="after")
     def _check_boards(self) -> "RunConfig":
-        if isinstance(self.environment, UserEnvironmentSection):
+        if isinstance(self.environment, UserEnvironmentConfig):
             return self
         bounds, initial = self.environment.bounds, self.environment.initial
         if problem := bounds.violation(initial) or bounds.grid_violation(initial):
@@ -299,7 +310,7 @@ class RunConfig(Section):
         if self.rehearsal is not None:
             rows["rehearsal.contexts"] = self.rehearsal.contexts
         elif self.engineer.learning is not None and self.engineer.style == "compact":
-            rows["rehearsal.contexts"] = Rehearsal().contexts
+            rows["rehearsal.contexts"] = RehearsalConfig().contexts
         return rows
 
     @model_validator(mode="after")

@@ -3,10 +3,17 @@
 import importlib.util
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import (
+    AfterValidator,
+    Field,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    model_validator,
+)
 
 from jaxlake.remote_files import require_local
-from training.schema.section import Count, Positive, PositiveFloat, Precision, Section, Share
+from training.schema.section import Fraction, Precision, Section
 
 BFLOAT16_TOLERANCE = 0.5
 """The default of `gap_tolerance` in nats if the engine or the trainer computes in bfloat16.
@@ -17,7 +24,7 @@ Rounding alone then moves log-probabilities by hundredths of a nat.
 Address = Annotated[str, Field(pattern=r"^https?://[^/\s?#@]+(/[^\s?#]*[^\s?#/])?$")]
 
 
-class Server(Section):
+class ServerConfig(Section):
     """The vLLM server of `sampling.engine: server`: an existing one, or one that the run starts.
 
     docs/how_to/servers.md explains how to start a server and which options it needs.
@@ -43,7 +50,7 @@ def find_missing_engine(engine: str) -> str | None:
     )
 
 
-class Sampling(Section):
+class SamplingConfig(Section):
     """The engine that generates completions.
 
     All vLLM engines of a run share `gpu_memory_utilization`. If the engineer is a separate model
@@ -56,26 +63,30 @@ class Sampling(Section):
         description="vllm: in the trainer's process; server: a local or remote vLLM server; jax: "
         "the trainer's own decoder, for small models",
     )
-    server: Server = Field(Server(), description="vLLM server for engine server")
+    server: ServerConfig = Field(ServerConfig(), description="vLLM server for engine server")
     temperature: PositiveFloat = Field(
         1.0, description="sampling temperature of training completions"
     )
-    max_model_len: Positive = Field(1024, description="longest prompt and answer together, tokens")
-    max_num_seqs: Positive = Field(256, description="sequences decoded at the same time")
+    max_model_len: PositiveInt = Field(
+        1024, description="longest prompt and answer together, tokens"
+    )
+    max_num_seqs: PositiveInt = Field(256, description="sequences decoded at the same time")
     dtype: Precision = Field("float32", description="dtype of the engine's weights and activations")
     enforce_eager: bool = Field(
         True,
         description="false: vLLM compiles the model and captures CUDA graphs on GPUs; on CPUs, "
         "this needs a C++ compiler and starts more slowly",
     )
-    gpu_memory_utilization: Share = Field(
+    gpu_memory_utilization: Fraction = Field(
         0.45, description="fraction of each accelerator's memory for all vLLM engines of a run"
     )
-    tensor_parallel_size: Positive = Field(1, description="accelerators that share vLLM's weights")
-    data_parallel_size: Positive = Field(
+    tensor_parallel_size: PositiveInt = Field(
+        1, description="accelerators that share vLLM's weights"
+    )
+    data_parallel_size: PositiveInt = Field(
         1, description="engine server: replicas of tensor_parallel_size accelerators each"
     )
-    devices: tuple[Count, ...] | None = Field(
+    devices: tuple[NonNegativeInt, ...] | None = Field(
         None,
         description="accelerator indices of vLLM's workers, tensor_parallel_size * "
         "data_parallel_size of them; null: the first ones",
@@ -98,7 +109,7 @@ class Sampling(Section):
         return self.engine == "vllm" or (self.engine == "server" and self.server.address is None)
 
     @model_validator(mode="after")
-    def _check_workers(self) -> "Sampling":
+    def _check_workers(self) -> "SamplingConfig":
         workers = self.accelerators
         if self.data_parallel_size > 1 and self.server.address is not None:
             raise ValueError(
@@ -122,6 +133,6 @@ class Sampling(Section):
                 f"devices must be null with engine jax, got {list(self.devices)}: the engine uses "
                 "the trainer's device"
             )
-        if self.engine != "server" and self.server != Server():
+        if self.engine != "server" and self.server != ServerConfig():
             raise ValueError(f"server must not be set with engine {self.engine}")
         return self

@@ -8,13 +8,9 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from training.errors import shorten
 
-Share = Annotated[float, Field(ge=0.0, le=1.0)]
-Agents = Annotated[int, Field(ge=2, le=5)]
-Positive = Annotated[int, Field(gt=0)]
-PositiveShare = Annotated[float, Field(gt=0.0, le=1.0)]
-PositiveFloat = Annotated[float, Field(gt=0.0)]
-Count = Annotated[int, Field(ge=0)]
-NonNegative = Annotated[float, Field(ge=0.0)]
+Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
+NumAgents = Annotated[int, Field(ge=2, le=5)]
+PositiveFraction = Annotated[float, Field(gt=0.0, le=1.0)]
 Precision = Literal["float32", "bfloat16"]
 
 

@@ -7,7 +7,7 @@ from examples.base_model.designs import draw_swaps
 from examples.base_model.recipe import Designs
 from examples.base_model.scores import ReadingTest
 from training.policy.policy import load_policy, write_random_policy
-from training.schema import Model, Prompt
+from training.schema import ModelConfig, PromptConfig
 
 SETTINGS = Designs(sizes=(3, 4, 5), groups=(1, 3), count=100)
 PAIRS_PER_FACT = 8
@@ -22,9 +22,9 @@ def pairs():
 def opened(pairs, tiny, tmp_path_factory):
     folder = tmp_path_factory.mktemp("policy") / "initial"
     texts = [text for pair in pairs for side in (pair.plain, pair.swapped) for text in side] * 4
-    model = Model(scratch=tiny.scratch)
+    model = ModelConfig(scratch=tiny.scratch)
     write_random_policy(folder, model, texts, max_len=512, seed=0)
-    return load_policy(folder, model, Prompt(max_tokens=48, max_steps=32), length_bucket=16)
+    return load_policy(folder, model, PromptConfig(max_tokens=48, max_steps=32), length_bucket=16)
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from examples.base_model.recipe import Optimization, Recipe
 from tests.examples.base_model.conftest import TINY
 from training.errors import UserError
 from training.policy.policy import load_policy
-from training.schema import Model, Prompt
+from training.schema import ModelConfig, PromptConfig
 
 
 def read_lines(file: Path) -> list[dict[str, float]]:
@@ -48,9 +48,9 @@ def test_train_resumes_identically(tiny: Recipe, tmp_path: Path, monkeypatch: py
     evaluations = read_lines(whole / "evaluations.jsonl")
     assert [folder["step"] for folder in evaluations] == [40, 40]  # before and after rounding
     assert len(evaluations[-1]["valid"]) == 8
-    prompt = Prompt(max_tokens=48, max_steps=32)
+    prompt = PromptConfig(max_tokens=48, max_steps=32)
     policy, _ = load_policy(
-        whole / "model", Model(pretrained=str(whole / "model")), prompt, length_bucket=16
+        whole / "model", ModelConfig(pretrained=str(whole / "model")), prompt, length_bucket=16
     )
     text = "stage next\nn3 valid8 hole swap + learn4 data5 + hole4 = wait3 =\nedits\n"
     assert policy.decode(policy.encode_prompt(text)) == text

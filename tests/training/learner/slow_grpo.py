@@ -10,7 +10,7 @@ from math import exp
 
 import numpy as np
 
-from training.schema import Grpo
+from training.schema import GrpoConfig
 
 
 def grpo_loss_and_gradients(
@@ -19,7 +19,7 @@ def grpo_loss_and_gradients(
     sampler: Sequence[np.ndarray],
     reference: Sequence[np.ndarray],
     advantages: Sequence[float],
-    settings: Grpo,
+    settings: GrpoConfig,
     *,
     limit: int,
     completions: int,

@@ -28,7 +28,7 @@ from training.learner.optimizer import initial_state
 from training.learner.packing import scatter_to_targets
 from training.policy.architectures import DecoderConfig
 from training.policy.decoder import UNROLLED_LAYERS
-from training.schema import Grpo
+from training.schema import GrpoConfig
 
 SCANNED = dataclasses.replace(CONFIG, num_hidden_layers=UNROLLED_LAYERS + 1)
 TIED = dataclasses.replace(CONFIG, tie_word_embeddings=True, num_key_value_heads=4)
@@ -38,11 +38,11 @@ COMBINATIONS = list(itertools.product(RATIOS, KLS, AGGREGATIONS))
 BETA1 = 0.9  # of Adam, whose first moment after one step is (1 - BETA1) times the gradient
 
 
-def make_settings(ratio: str, kl: float, aggregation: str) -> Grpo:
+def make_settings(ratio: str, kl: float, aggregation: str) -> GrpoConfig:
     clip = {"clip_low": 0.2, "clip_high": 0.28}
     if ratio == "sequence":  # as narrow as to clip some of these completions
         clip = {"clip_low": 0.03, "clip_high": 0.04}
-    return Grpo(
+    return GrpoConfig(
         prompts_per_update=PROMPTS,
         completions=COMPLETIONS,
         ratio=ratio,
@@ -86,7 +86,7 @@ class ScoredRollout:
         return dataclasses.replace(batch, **placed)
 
     def float64_loss_and_gradients(
-        self, new: dict[int, np.ndarray], settings: Grpo, *, first_step: bool = False
+        self, new: dict[int, np.ndarray], settings: GrpoConfig, *, first_step: bool = False
     ) -> Any:
         """Return the loss and its gradients by the log-probabilities `new` of used completions."""
         flat = self.data.advantages.reshape(-1)
@@ -169,7 +169,7 @@ def test_loss_and_gradients_match_float64(ratio: str, kl: float, aggregation: st
 
 
 def run_optimizer_step(
-    graphdef: Any, params: Any, rollout: ScoredRollout, settings: Grpo, **options: Any
+    graphdef: Any, params: Any, rollout: ScoredRollout, settings: GrpoConfig, **options: Any
 ) -> tuple[dict[str, float], list[np.ndarray]]:
     """Return the metrics and the gradient of one step of the trainer."""
     batch = rollout.batch(**options)
@@ -189,7 +189,7 @@ def _has_moments(node: Any) -> bool:
 
 
 def expected_gradients(
-    graphdef: Any, params: Any, rollout: ScoredRollout, settings: Grpo, *, first_step: bool
+    graphdef: Any, params: Any, rollout: ScoredRollout, settings: GrpoConfig, *, first_step: bool
 ) -> tuple[float, list[np.ndarray]]:
     """Return the loss and the gradients by the parameters, from losses in float64."""
     sequences = rollout.data.pad_separately()

@@ -10,7 +10,7 @@ from training.learner.optimizer import adamw
 from training.policy.architectures import DecoderConfig
 from training.policy.decoder import Decoder
 from training.policy.lora import add_adapters, get_trainable
-from training.schema import Grpo, Lora
+from training.schema import GrpoConfig, LoraConfig
 
 RATE = 0.01
 KERNELS = {f"{name}_proj" for name in ("q", "k", "v", "o", "gate", "up", "down")}
@@ -39,7 +39,7 @@ def reference_adamw(weights, gradients, *, b2, decay, max_norm):
 @pytest.mark.parametrize(
     ("optimizer", "b2", "decay"),
     [
-        (make_grpo_optimizer(Grpo(learning_rate=RATE, max_grad_norm=2.0), 10), 0.99, 0.0),
+        (make_grpo_optimizer(GrpoConfig(learning_rate=RATE, max_grad_norm=2.0), 10), 0.99, 0.0),
         (adamw(RATE, weight_decay=0.1, max_grad_norm=2.0), 0.95, 0.1),
     ],
     ids=["GRPO", "warm start"],
@@ -69,7 +69,12 @@ def test_adamw_matches_the_published_algorithm(optimizer, b2, decay):
     [
         ("qwen2", None, ALL_MATRICES, NORMS | QKV_BIASES),
         ("qwen3", None, ALL_MATRICES, NORMS | {"q_norm", "k_norm"}),
-        ("qwen3", Lora(rank=2, targets=("q_proj",)), {"q_proj_lora_a", "q_proj_lora_b"}, set()),
+        (
+            "qwen3",
+            LoraConfig(rank=2, targets=("q_proj",)),
+            {"q_proj_lora_a", "q_proj_lora_b"},
+            set(),
+        ),
     ],
 )
 def test_adamw_decays_matrices_but_no_norm_or_bias(family, lora, shrunk, kept):

@@ -26,7 +26,7 @@ from tests.paths import ROOT
 from training.policy import huggingface
 from training.policy.architectures import DecoderConfig
 from training.policy.decoder import Decoder
-from training.schema import Grpo
+from training.schema import GrpoConfig
 
 VALUES = ROOT / "tests/training/learner/trl_values.json"
 TEMPERATURE = 0.8
@@ -86,10 +86,10 @@ def make_rollout(masked: bool) -> Rollout:
     )
 
 
-def make_settings(combination: dict[str, Any]) -> Grpo:
+def make_settings(combination: dict[str, Any]) -> GrpoConfig:
     """Return the options of a combination, with clips that some ratios exceed."""
     options = {name: value for name, value in combination.items() if name != "masked"}
-    return Grpo(completions=COMPLETIONS, clip_low=0.2, clip_high=0.28, **options)
+    return GrpoConfig(completions=COMPLETIONS, clip_low=0.2, clip_high=0.28, **options)
 
 
 def summarize_gradient(name: str, gradient: np.ndarray) -> list[float]:

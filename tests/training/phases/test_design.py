@@ -24,7 +24,7 @@ from training.phases import design as phase
 from training.phases.stage_results import make_stage_view, read_stage_results
 from training.run.directory import RunDirectory
 from training.run.records import UpdateMetrics
-from training.schema import Rehearsal, load
+from training.schema import RehearsalConfig, load
 
 
 def test_design_requests_and_counts_notes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,7 +91,7 @@ def test_ledger_counts_resampled_boards(tmp_path: Path) -> None:
     path = write_sample_run_with_tokenizer(tmp_path / "run", {"style": "full"})
     directory = RunDirectory(path)
     config = directory.config()
-    config = config.model_copy(update={"rehearsal": Rehearsal(contexts=2)})
+    config = config.model_copy(update={"rehearsal": RehearsalConfig(contexts=2)})
 
     def spent() -> Costs:
         view = make_stage_view(config, read_stage_results(directory, config), 2)

@@ -28,7 +28,7 @@ from training.run.directory import RunDirectory
 from training.run.throughput import UpdateWork
 from training.sampling.sampler import Completion, SamplingRequest
 from training.schema import load
-from training.schema.model_sections import Scratch
+from training.schema.model_sections import ScratchModelConfig
 
 
 class ScriptedSampler:
@@ -118,7 +118,10 @@ def test_update_moves_the_weights(minibatches: int, boards: InstanceSet, make_ru
 
 
 def slow_flops(
-    shape: Scratch, vocabulary: int, prompts: Sequence[int], lengths: Sequence[Sequence[int]]
+    shape: ScratchModelConfig,
+    vocabulary: int,
+    prompts: Sequence[int],
+    lengths: Sequence[Sequence[int]],
 ) -> float:
     """Count token by token: multiply and add for each weight, once forwards and twice backwards."""
     D, F, hd = shape.hidden_size, shape.intermediate_size, shape.head_dim

@@ -11,7 +11,7 @@ from tests.paths import TINY
 from training.phases import reading
 from training.policy.policy import load_policy, write_random_policy
 from training.sampling.vllm_sampler import VllmSampler
-from training.schema import Model, Prompt, Sampling, load
+from training.schema import ModelConfig, PromptConfig, SamplingConfig, load
 
 
 @pytest.fixture(scope="module")
@@ -27,9 +27,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.vllm
 @pytest.mark.slow
 def test_engine_scores_match_the_trainer(folder: Path, tmp_path: Path):
-    policy, params = load_policy(folder, Model(), Prompt(), length_bucket=64)
+    policy, params = load_policy(folder, ModelConfig(), PromptConfig(), length_bucket=64)
     policy.export(params, tmp_path / "engine", untied=True)
-    sampler = VllmSampler(tmp_path / "engine", Sampling(max_model_len=512))
+    sampler = VllmSampler(tmp_path / "engine", SamplingConfig(max_model_len=512))
     contexts = ["stage next\nn3 valid8 goal\nedits\n", "stage first\nn4 valid3\nedits\n"]
     answers = ["n3 + - =", "n4 ="]
     scored = reading.EngineModel(policy, sampler, 16).answer_costs(contexts, answers)

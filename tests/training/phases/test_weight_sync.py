@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from training.phases.weight_sync import check_engine, check_rollout
-from training.schema import Sampling
+from training.schema import SamplingConfig
 from training.weight_transfer.checksums import SyncError
 
 PROMPTS = [list(range(length)) for length in (5, 200, 9000, 7, 11)]
@@ -42,7 +42,7 @@ class PolicyAndEngine:
 
 
 def run_check(double: PolicyAndEngine, max_num_seqs: int = 256) -> None:
-    sampling = Sampling(max_num_seqs=max_num_seqs)
+    sampling = SamplingConfig(max_num_seqs=max_num_seqs)
     run: Any = SimpleNamespace(
         policy=double, config=SimpleNamespace(sampling=sampling), validation_prompts=PROMPTS
     )
@@ -68,6 +68,6 @@ def test_check_engine_rejects_a_deviating_engine():
 def test_check_rollout_leaves_older_answers_out(gap, lag, stops):
     if stops:
         with pytest.raises(SyncError, match="the mean difference"):
-            check_rollout(Sampling(), gap, lag=lag)
+            check_rollout(SamplingConfig(), gap, lag=lag)
     else:
-        check_rollout(Sampling(), gap, lag=lag)
+        check_rollout(SamplingConfig(), gap, lag=lag)

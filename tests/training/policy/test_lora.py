@@ -27,10 +27,10 @@ from training.policy.lora import (
     save_adapters,
 )
 from training.policy.parameters import parameter_shapes
-from training.schema import Lora
+from training.schema import LoraConfig
 
 LLAMA = FAMILIES["smollm"]
-LORA = Lora(rank=3, alpha=7.5)
+LORA = LoraConfig(rank=3, alpha=7.5)
 
 
 def make_adapted_model(config=LLAMA, lora=LORA, *, trained=True, **options):
@@ -73,7 +73,7 @@ def test_fresh_adapters_are_seeded_and_change_nothing():
     add_adapters(reseeded, LORA, seed=6)
     assert not np.array_equal(reseeded.layers.gate_proj_lora_a[...], narrow)
     partial_model = random_model(LLAMA)
-    add_adapters(partial_model, Lora(rank=3, targets=("gate_proj",)), seed=5)
+    add_adapters(partial_model, LoraConfig(rank=3, targets=("gate_proj",)), seed=5)
     np.testing.assert_array_equal(partial_model.layers.gate_proj_lora_a[...], narrow)
     remove_adapters(model)
     assert nnx.graphdef(model) == nnx.graphdef(base_model)
@@ -194,11 +194,15 @@ def test_adapter_files_match_peft(tmp_path):
     back, base = load_adapters(folder, fresh)
     assert base == "0123abcd"
     jax.tree.map(np.testing.assert_array_equal, back, adapters)
-    wider = get_trainable(nnx.state(make_adapted_model(lora=Lora(rank=4, targets=("q_proj",)))))
+    wider = get_trainable(
+        nnx.state(make_adapted_model(lora=LoraConfig(rank=4, targets=("q_proj",))))
+    )
     with pytest.raises(UserError, match=r"q_proj.lora_A.* must be \(4, 24\), got \(3, 24\)"):
         load_adapters(folder, wider)
     fewer = get_trainable(
-        nnx.state(make_adapted_model(trained=False, lora=Lora(rank=3, targets=LORA.targets[:-1])))
+        nnx.state(
+            make_adapted_model(trained=False, lora=LoraConfig(rank=3, targets=LORA.targets[:-1]))
+        )
     )
     with pytest.raises(UserError, match=r"contains .*lora_A.*, which is not in model.lora"):
         load_adapters(folder, fewer)

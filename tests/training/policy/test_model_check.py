@@ -11,9 +11,9 @@ from training.errors import UserError
 from training.policy.huggingface import PACKAGED_MODELS
 from training.policy.model_check import open_tokenizer
 from training.policy.tokenizer import prompt_text
-from training.schema import Prompt
+from training.schema import PromptConfig
 
-CHAT = Prompt(chat=True)
+CHAT = PromptConfig(chat=True)
 NAMED = '{"name": "rag", "template": "x"}'
 TURN = "<|im_start|>{{ messages[0].content }}"
 
@@ -64,25 +64,29 @@ def use_word_level(folder: Path) -> None:
     edit(folder, "tokenizer_config.json", unk_token="<unk>")
 
 
-REFUSED: list[tuple[Callable[[Path], object], Prompt, str]] = [
+REFUSED: list[tuple[Callable[[Path], object], PromptConfig, str]] = [
     (
         lambda f: edit(f, "tokenizer_config.json", eos_token="</s>"),
-        Prompt(),
+        PromptConfig(),
         r"got '</s>' \(444\): add",
     ),
-    (pad_embeddings, Prompt(), r"eos_token must be a token of tokenizer.json, got '</s>'"),
-    (lambda f: edit(f, "config.json", vocab_size=400), Prompt(), r"\(400\).* and 41 more: add"),
+    (pad_embeddings, PromptConfig(), r"eos_token must be a token of tokenizer.json, got '</s>'"),
+    (
+        lambda f: edit(f, "config.json", vocab_size=400),
+        PromptConfig(),
+        r"\(400\).* and 41 more: add",
+    ),
     (
         lambda f: edit(f, "generation_config.json", eos_token_id=[2, 444]),
-        Prompt(),
+        PromptConfig(),
         "eos_token_id must be 0 to 443",
     ),
     (
         lambda f: edit(f, "generation_config.json", eos_token_id="</s>"),
-        Prompt(),
+        PromptConfig(),
         "eos_token_id must be a token id or a list, got '</s>'",
     ),
-    (end_every_text, Prompt(), r"ends with the token '<\|im_end\|>' \(2\).*add_eos_token"),
+    (end_every_text, PromptConfig(), r"ends with the token '<\|im_end\|>' \(2\).*add_eos_token"),
     (template(TURN + "<|im_end|>\n"), CHAT, r"'<\|im_end\|>' \(2\).*add_generation_prompt"),
     (template("{{ raise_exception('no system') }}"), CHAT, "TemplateError: no system"),
     (template("{% if %}"), CHAT, "TemplateSyntaxError"),
@@ -94,14 +98,14 @@ REFUSED: list[tuple[Callable[[Path], object], Prompt, str]] = [
         "must render the same prompt every time",
     ),
     (template("{{ messages[0].text }}:"), CHAT, "must contain the user's message"),
-    (use_word_level, Prompt(), "encodes parts of 'Agent 0: .* as <unk>; it must have tokens"),
-    (lambda f: (f / "tokenizer.json").unlink(), Prompt(), "can't be read: tokenizer.json is"),
+    (use_word_level, PromptConfig(), "encodes parts of 'Agent 0: .* as <unk>; it must have tokens"),
+    (lambda f: (f / "tokenizer.json").unlink(), PromptConfig(), "can't be read: tokenizer.json is"),
 ]
 
 
 @pytest.mark.parametrize(("break_it", "prompt", "problem"), REFUSED, ids=range(len(REFUSED)))
 def test_open_tokenizer_names_the_unfitting_part(
-    folder: Path, break_it: Callable[[Path], object], prompt: Prompt, problem: str
+    folder: Path, break_it: Callable[[Path], object], prompt: PromptConfig, problem: str
 ) -> None:
     break_it(folder)
     with pytest.raises(UserError, match=problem):
@@ -111,9 +115,9 @@ def test_open_tokenizer_names_the_unfitting_part(
 @pytest.mark.parametrize("name", ["generation_config.json", "config.json"])
 def test_end_tokens_are_the_union_of_both_files(folder: Path, name: str) -> None:
     edit(folder, name, eos_token_id=[0, 2])
-    assert open_tokenizer(folder, Prompt())[1] == (0, 2)
+    assert open_tokenizer(folder, PromptConfig())[1] == (0, 2)
     edit(folder, "generation_config.json", eos_token_id=1)  # it outweighs config.json
-    assert open_tokenizer(folder, Prompt())[1] == (1, 2)
+    assert open_tokenizer(folder, PromptConfig())[1] == (1, 2)
 
 
 def test_open_tokenizer_warns_if_turns_end_otherwise(

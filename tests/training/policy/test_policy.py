@@ -15,7 +15,7 @@ from tests.paths import ROOT
 from training.errors import UserError
 from training.policy.huggingface import PACKAGED_MODELS
 from training.policy.policy import load_policy
-from training.schema import Model, Prompt
+from training.schema import ModelConfig, PromptConfig
 
 
 def test_tokenizer_without_an_end_token_is_rejected(tmp_path: Path) -> None:
@@ -25,13 +25,13 @@ def test_tokenizer_without_an_end_token_is_rejected(tmp_path: Path) -> None:
     del settings["eos_token"]
     file.write_text(json.dumps(settings))
     with pytest.raises(UserError, match=r"model: .*_config\.json must name an eos_token"):
-        load_policy(folder, Model(), Prompt(), length_bucket=16)
+        load_policy(folder, ModelConfig(), PromptConfig(), length_bucket=16)
 
 
 def test_plain_prompt_starts_with_tokenizer_prefix(tmp_path: Path) -> None:
     """Llama's tokenizers put a token before every text; chat templates write it themselves."""
     folder = shutil.copytree(PACKAGED_MODELS["jaxlake-base"], tmp_path / "model")
-    policy, _ = load_policy(folder, Model(), Prompt(), length_bucket=16)
+    policy, _ = load_policy(folder, ModelConfig(), PromptConfig(), length_bucket=16)
     file = folder / "tokenizer.json"
     tree = json.loads(file.read_text())
     begin = {"SpecialToken": {"id": "<|endoftext|>", "type_id": 0}}
@@ -45,12 +45,12 @@ def test_plain_prompt_starts_with_tokenizer_prefix(tmp_path: Path) -> None:
         "special_tokens": {"<|endoftext|>": special_token},
     }
     file.write_text(json.dumps(tree))
-    prefixed_policy, _ = load_policy(folder, Model(), Prompt(), length_bucket=16)
+    prefixed_policy, _ = load_policy(folder, ModelConfig(), PromptConfig(), length_bucket=16)
     board = "S F G\n"
     assert prefixed_policy.encode_prompt(board) == [number, *policy.encode_prompt(board)]
     assert prefixed_policy.encode_answer(board) == policy.encode_answer(board)
     prefixed_policy.tokenizer.chat_template = "{{ messages[0]['content'] }}"
-    chat = replace(prefixed_policy, prompt=Prompt(chat=True))
+    chat = replace(prefixed_policy, prompt=PromptConfig(chat=True))
     assert chat.encode_prompt(board) == policy.encode_prompt(board)
 
 
@@ -103,4 +103,4 @@ def test_file_of_another_format_is_named(name: str, what: str, tmp_path: Path) -
     for content in ("[1]", "null", DEEP):
         (folder / name).write_text(content)
         with pytest.raises(UserError, match=what):
-            load_policy(folder, Model(), Prompt(), length_bucket=16)
+            load_policy(folder, ModelConfig(), PromptConfig(), length_bucket=16)

@@ -8,7 +8,7 @@ from jaxlake.language.rewards import DEFAULT_MAX_STEPS, RewardValues, reward, sc
 from tests.training.small_lakes import small_lakes
 from training.rollout.instances import InstanceSet
 from training.rollout.rollout import overlong_penalty
-from training.schema import Prompt, Reward
+from training.schema import PromptConfig, RewardConfig
 
 
 def judged(boards: InstanceSet, texts: list[str], max_steps: int) -> Verdict:
@@ -44,16 +44,16 @@ def test_plans_are_limited_by_max_steps():
 
 
 def test_rewards_default_to_the_loop_values():
-    values, section = RewardValues(), Reward()
+    values, section = RewardValues(), RewardConfig()
     for name in ("optimal", "valid", "parsed"):
         assert getattr(values, name) == getattr(section, name)
-    assert Prompt().max_steps == DEFAULT_MAX_STEPS
+    assert PromptConfig().max_steps == DEFAULT_MAX_STEPS
 
 
 def test_length_penalty_grows_towards_the_limit():
     lengths = np.array([[1, 60, 70, 75], [80, 90, 99, 100]])
-    settings = Reward(overlong_buffer=30, overlong_penalty=0.5)
+    settings = RewardConfig(overlong_buffer=30, overlong_penalty=0.5)
     lost = overlong_penalty(lengths, 100, settings)
     expected = 0.5 * np.array([[0, 0, 0, 5], [10, 20, 29, 30]]) / 30
     np.testing.assert_allclose(lost, expected, rtol=1e-6)
-    assert not overlong_penalty(lengths, 100, Reward()).any()
+    assert not overlong_penalty(lengths, 100, RewardConfig()).any()

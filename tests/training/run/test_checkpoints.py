@@ -25,7 +25,7 @@ from training.policy.lora import add_adapters
 from training.run import checkpoints as module
 from training.run.checkpoints import Checkpoints, RunProgress
 from training.run.digests import write_digests
-from training.schema import Lora
+from training.schema import LoraConfig
 
 # Saves checkpoint 1, and is killed while the files of checkpoint 2 get their digests.
 KILLED_SAVE = """\
@@ -78,7 +78,7 @@ def assert_restores(folder: Path, step: int) -> None:
 def adapter_state_at(step: int) -> LearnerState:
     """Return a state of adapters; the frozen weights are equal at all steps."""
     model = Decoder(DecoderConfig(40, 32, 48, 1, 2, 1, head_dim=16), rngs=nnx.Rngs(0))
-    add_adapters(model, Lora(rank=2, targets=("q_proj", "down_proj")), seed=step)
+    add_adapters(model, LoraConfig(rank=2, targets=("q_proj", "down_proj")), seed=step)
     return initial_state(nnx.state(model), optax.adam(1e-3))
 
 

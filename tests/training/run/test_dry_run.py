@@ -8,7 +8,7 @@ from tests.paths import ROOT
 from training.errors import UserError
 from training.policy.model_folders import PACKAGED_MODELS
 from training.run.dry_run import estimate_trainer_memory, get_model_shape, print_preview
-from training.schema import Lora, load
+from training.schema import LoraConfig, load
 
 
 def test_kl_reference_uses_the_compute_dtype():
@@ -31,7 +31,7 @@ def test_adapters_reduce_optimizer_memory():
     assert shape is not None
     factors = 4 * ((128 + 128) * 4 + (128 + 416) * 3) * 8 * 4  # layers, in + out, rank, bytes
     adapted = config.model_copy(
-        update={"model": config.model.model_copy(update={"lora": Lora(rank=8)})}
+        update={"model": config.model.model_copy(update={"lora": LoraConfig(rank=8)})}
     )
     memory = estimate_trainer_memory(adapted, shape, 64)
     full_memory = estimate_trainer_memory(config, shape, 64)

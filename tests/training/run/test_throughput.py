@@ -11,14 +11,14 @@ from training.run import throughput
 from training.run.dry_run import KNOWN_SHAPES
 from training.run.records import TimingRecord
 from training.run.throughput import UpdateWork, compute_timing_fields, peak_tflops
-from training.schema import Lora, load
+from training.schema import LoraConfig, load
 
 
 def test_flops_exclude_gradients_of_frozen_weights():
     shape = DecoderConfig(*KNOWN_SHAPES["Qwen/Qwen3-0.6B"])
     all_weights = update_flops(shape, [100], [[300] * 4])
-    short = update_flops(shape, [100], [[300] * 4], Lora(rank=1, targets=("q_proj",)))
-    longer = update_flops(shape, [100], [[300] * 4], Lora(rank=3, targets=("q_proj",)))
+    short = update_flops(shape, [100], [[300] * 4], LoraConfig(rank=1, targets=("q_proj",)))
+    longer = update_flops(shape, [100], [[300] * 4], LoraConfig(rank=3, targets=("q_proj",)))
     queries = shape.num_attention_heads * shape.head_dim
     factors = shape.num_hidden_layers * (shape.hidden_size + queries)  # for each rank
     assert longer - short == pytest.approx(6 * 2 * factors * 1300)

@@ -25,7 +25,7 @@ from training.policy.policy import Policy
 from training.sampling.engine_watch import engine_processes
 from training.sampling.sampler import SamplingRequest, check_agreement
 from training.sampling.vllm_sampler import VllmSampler
-from training.schema import Sampling
+from training.schema import SamplingConfig
 from training.weight_transfer import transport
 from training.weight_transfer.checksums import SyncError, add_checksums
 
@@ -37,7 +37,7 @@ def started(folder: Path, *, fsdp: int, workers: int) -> tuple[Policy, Any, Vllm
     policy, params = open_untrained(folder, f"model.mesh.fsdp={fsdp}")
     policy.export(params, folder / "engine", untied=True)
     assert all(len(leaf.sharding.device_set) == fsdp for leaf in jax.tree.leaves(params))
-    settings = Sampling(max_model_len=512, max_num_seqs=8, tensor_parallel_size=workers)
+    settings = SamplingConfig(max_model_len=512, max_num_seqs=8, tensor_parallel_size=workers)
     return policy, params, VllmSampler(folder / "engine", settings)
 
 

@@ -27,7 +27,7 @@ from training.policy.tokenizer import train_tokenizer
 from training.sampling.jax_sampler import JaxSampler
 from training.sampling.sampler import check_agreement
 from training.sampling.vllm_sampler import VllmSampler
-from training.schema import Sampling, load
+from training.schema import SamplingConfig, load
 
 VOCABULARY = 300
 SHAPE = DecoderConfig(VOCABULARY, 64, 96, 2, 2, 1, head_dim=32, initializer_range=0.1)
@@ -56,7 +56,9 @@ def open_family(folder: Path, family: str) -> tuple[Any, Any]:
 def test_engine_agrees_with_trainer_on_merged_adapters(family, tmp_path):
     policy, params = open_family(tmp_path, family)
     policy.export(params, tmp_path / "engine", untied=True)
-    engine = VllmSampler(tmp_path / "engine", Sampling(max_model_len=256, max_num_seqs=8), seed=0)
+    engine = VllmSampler(
+        tmp_path / "engine", SamplingConfig(max_model_len=256, max_num_seqs=8), seed=0
+    )
     try:
         engine.sync(policy.tensors(params))
         before = policy.logprobs(params, SEQUENCES)
@@ -73,7 +75,7 @@ def test_engine_agrees_with_trainer_on_merged_adapters(family, tmp_path):
 def test_jax_sampler_uses_merged_adapters(tmp_path):
     policy, params = open_family(tmp_path, "qwen2")
     learned = replace_trainable(params, add_noise(get_trainable(params), 0.1))
-    settings = Sampling(engine="jax", max_model_len=128, max_num_seqs=8)
+    settings = SamplingConfig(engine="jax", max_model_len=128, max_num_seqs=8)
     sampler = JaxSampler(policy, params, settings)
     sampler.sync(policy.tensors(learned))
     for scores, expected in zip(

@@ -10,7 +10,7 @@ import pytest
 from training.errors import UserError
 from training.sampling import engines
 from training.sampling.vllm_sampler import _convert_errors, is_in_process
-from training.schema import Sampling
+from training.schema import SamplingConfig
 from training.weight_transfer.checksums import SyncError
 
 
@@ -21,7 +21,7 @@ def test_single_worker_runs_in_process_by_default(
     workers: int, environment: str, in_process: bool, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("VLLM_ENABLE_V1_MULTIPROCESSING", environment)
-    assert is_in_process(Sampling(tensor_parallel_size=workers)) == in_process
+    assert is_in_process(SamplingConfig(tensor_parallel_size=workers)) == in_process
 
 
 @pytest.mark.parametrize(
@@ -39,13 +39,13 @@ def test_vllm_rejects_gpus_of_other_trainers(
     policy: Any = None  # it is not asked for anything
     params = {"kernel": jnp.zeros(1)}
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    engines._require_own_accelerators(Sampling(**settings), params)  # a process that is alone
+    engines._require_own_accelerators(SamplingConfig(**settings), params)  # a process that is alone
     monkeypatch.setattr(engines, "is_single_process", lambda: False)
     if used_gpus is None:
-        engines._require_own_accelerators(Sampling(**settings), params)
+        engines._require_own_accelerators(SamplingConfig(**settings), params)
         return
     with pytest.raises(UserError, match=r"^sampling\.devices: got null") as raised:
-        engines.start_sampler(policy, params, Sampling(**settings), tmp_path)
+        engines.start_sampler(policy, params, SamplingConfig(**settings), tmp_path)
     expected = f"vLLM would use GPUs {used_gpus}, but process 0 trains on [0]; give"
     assert expected in str(raised.value)
 

@@ -17,7 +17,7 @@ from training.learner.batching import pad_sequences
 from training.policy.policy import Policy, load_run_policy, write_random_policy
 from training.sampling.jax_sampler import JaxSampler
 from training.sampling.sampler import PromptTooLongError, SamplingRequest, check_agreement
-from training.schema import Sampling, load
+from training.schema import SamplingConfig, load
 from training.weight_transfer.checksums import SyncError
 
 PROMPTS = [[5, 6, 7, 8, 9, 10], [11, 12, 13], list(range(20, 60)), [7]]
@@ -40,7 +40,7 @@ def policy(tmp_path_factory: pytest.TempPathFactory) -> tuple[Policy, Any]:
 
 @pytest.fixture(scope="module")
 def sampler(policy: tuple[Policy, Any]) -> JaxSampler:
-    return JaxSampler(*policy, Sampling(engine="jax", max_model_len=128, max_num_seqs=8))
+    return JaxSampler(*policy, SamplingConfig(engine="jax", max_model_len=128, max_num_seqs=8))
 
 
 def _sample(sampler: JaxSampler, prompts: Any = PROMPTS, **changes: Any) -> list:
@@ -130,7 +130,7 @@ def test_answer_is_independent_of_its_batch(sampler: JaxSampler, policy: tuple[P
     assert first == _tokens(_sample(sampler))
     assert first != _tokens(_sample(sampler, seed=6))
     assert len({completion for group in first for completion in group}) == 16
-    wide = JaxSampler(*policy, Sampling(engine="jax", max_model_len=128, max_num_seqs=64))
+    wide = JaxSampler(*policy, SamplingConfig(engine="jax", max_model_len=128, max_num_seqs=64))
     assert first == _tokens(_sample(wide))
     assert first[:3] == _tokens(_sample(wide, PROMPTS[:3]))
     assert _tokens(_sample(sampler, n=2)) == [group[:2] for group in first]

@@ -22,7 +22,7 @@ from training.sampling import model_server
 from training.sampling import server_process as process
 from training.sampling.model_server import ModelServer
 from training.sampling.server_process import COMMAND
-from training.schema import EngineerChoice, Sampling, load
+from training.schema import EngineerConfig, SamplingConfig, load
 
 SERVER = """\
 import json, os, signal, subprocess, sys, time
@@ -99,7 +99,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def open_models(model: str, timeout_seconds: float = 60) -> ModelServer:
-    choice = EngineerChoice(kind="model", model=model, timeout_seconds=timeout_seconds)
+    choice = EngineerConfig(kind="model", model=model, timeout_seconds=timeout_seconds)
     return ModelServer(load(TINY).sampling, choice)
 
 
@@ -147,7 +147,7 @@ def test_ask_sends_compact_contexts_without_chat_template(
     style: str, stand_in: StandIn, model: str
 ) -> None:
     stand_in.does(ECHO)
-    choice = EngineerChoice(kind="model", model=model, style=style, blocks=["history"])
+    choice = EngineerConfig(kind="model", model=model, style=style, blocks=["history"])
     with ModelServer(load(TINY).sampling, choice) as models:
         body = json.loads(models.ask(model, TextRequest("# board\n")).text.partition(" é ")[2])
     assert body["prompt"].startswith("<|im_start|>") == (style == "full")
@@ -203,7 +203,7 @@ def test_interrupt_kills_the_server(
 
 def test_server_ends_with_its_parent(model: str) -> None:
     ended = subprocess.run(
-        [*COMMAND, model, "1", Sampling().model_dump_json()],
+        [*COMMAND, model, "1", SamplingConfig().model_dump_json()],
         stdin=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         start_new_session=True,

@@ -21,7 +21,7 @@ from training.policy.policy import Policy
 from training.sampling.sampler import Completion, SamplingRequest, check_agreement
 from training.sampling.server_sampler import ServerSampler
 from training.sampling.vllm_sampler import VllmSampler
-from training.schema import Sampling
+from training.schema import SamplingConfig
 from training.weight_transfer import transport
 from training.weight_transfer.checksums import SyncError
 
@@ -46,8 +46,8 @@ def folder(policy: tuple[Policy, Any], tmp_path_factory: pytest.TempPathFactory)
     return folder
 
 
-def server_settings(**section: Any) -> Sampling:
-    return Sampling.model_validate({"engine": "server", "server": section, **ENGINE})
+def server_settings(**section: Any) -> SamplingConfig:
+    return SamplingConfig.model_validate({"engine": "server", "server": section, **ENGINE})
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +59,7 @@ def server(folder: Path) -> Iterator[ServerSampler]:
 
 @pytest.fixture(scope="module")
 def in_process(folder: Path) -> Iterator[VllmSampler]:
-    engine = VllmSampler(folder, Sampling.model_validate(ENGINE))
+    engine = VllmSampler(folder, SamplingConfig.model_validate(ENGINE))
     yield engine
     engine.close()
 

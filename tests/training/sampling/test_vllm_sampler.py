@@ -31,7 +31,7 @@ from training.policy.policy import Policy
 from training.sampling.model_server import ModelServer
 from training.sampling.sampler import SamplingRequest, check_agreement
 from training.sampling.vllm_sampler import VllmSampler
-from training.schema import EngineerChoice, Sampling, engineer_section, load
+from training.schema import EngineerConfig, SamplingConfig, engineer_section, load
 from training.threads import run_in_thread
 from training.weight_transfer import transport
 from training.weight_transfer.checksums import SyncError
@@ -54,7 +54,7 @@ def sampler(policy: tuple[Policy, Any], tmp_path_factory: pytest.TempPathFactory
     folder = tmp_path_factory.mktemp("engine") / "engine"
     opened, params = policy
     opened.export(params, folder, untied=True)
-    engine = VllmSampler(folder, Sampling(max_model_len=512, max_num_seqs=64), seed=0)
+    engine = VllmSampler(folder, SamplingConfig(max_model_len=512, max_num_seqs=64), seed=0)
     yield engine
     engine.close()
 
@@ -82,7 +82,7 @@ def test_model_families_give_equal_answers(
     monkeypatch.setattr(engineer_section, "NOTE_TOKENS", 7)
     folder = policy[0].folder
     schema = answer_schema(Bounds(sizes=(3,)))
-    choice = EngineerChoice(kind="model", model=str(folder), max_tokens=200)
+    choice = EngineerConfig(kind="model", model=str(folder), max_tokens=200)
     assert policy[0].tokenizer.chat_template
     request = TextRequest("edits\n", seed=1, form=schema)
     with ModelServer(TINY.sampling, choice) as models:
@@ -228,7 +228,7 @@ def _in_own_process(environment: dict[str, str], *arguments: str) -> str:
 def test_closed_engine_stops_sampling(policy: tuple[Policy, Any], tmp_path: Path):
     opened, params = policy
     opened.export(params, tmp_path / "engine", untied=True)
-    engine = VllmSampler(tmp_path / "engine", Sampling(max_model_len=512, max_num_seqs=64))
+    engine = VllmSampler(tmp_path / "engine", SamplingConfig(max_model_len=512, max_num_seqs=64))
     endless: dict[str, Any] = {"max_tokens": 480, "n": 64, "stop_token_ids": []}
     rollout = run_in_thread(lambda: _sample(engine, **endless), "Prefetch")
     with pytest.raises(TimeoutError):

@@ -10,7 +10,7 @@ from tests.training.sampling.stand_in_server import StandInServer, choice
 from training.errors import UserError
 from training.sampling.server_sampler import read_completions, read_score
 from training.sampling.vllm_server import VllmServer
-from training.schema import Sampling
+from training.schema import SamplingConfig
 from training.weight_transfer.checksums import SyncError
 
 REQUESTS = [{"prompt": [place, 7], "n": 1} for place in range(12)]
@@ -85,14 +85,14 @@ def test_weights_of_another_version_are_rejected(stand_in, server) -> None:
 def test_server_with_other_settings_is_rejected(
     settings: dict[str, Any], room: int, words: str, stand_in, server
 ) -> None:
-    server.require_settings(Sampling())
+    server.require_settings(SamplingConfig())
     stand_in.settings |= settings
     stand_in.said["/v1/models"]["data"][0]["max_model_len"] = room
     with pytest.raises(UserError, match=f"^{stand_in.address}: .*{words}"):
-        server.require_settings(Sampling())
+        server.require_settings(SamplingConfig())
     stand_in.said["/server_info"] = {}
     with pytest.raises(UserError, match="started with VLLM_SERVER_DEV_MODE=1"):
-        server.require_settings(Sampling())
+        server.require_settings(SamplingConfig())
 
 
 def test_server_start_timeout_is_named(stand_in, server) -> None:

@@ -19,7 +19,7 @@ from training.run.lock import lock_folder
 from training.run.progress import console, track
 from training.run.records import Digest, Record
 from training.run.typed_files import JsonFile, JsonLog, TextFile
-from training.schema import Prompt, RunConfig
+from training.schema import PromptConfig, RunConfig
 
 COMPARED_MODELS = ("Qwen3-4B (base)", "Qwen3-4B + GRPO (random)", "Qwen3-4B + GRPO + Ours")
 """The published models shown for comparison."""
@@ -33,7 +33,7 @@ class EvaluationRecord(Record):
 
     model: str  # the endpoint's name of the model, or `weights` and a digest
     files: dict[str, Digest]  # the boards' files, by name in their folder
-    prompt: Prompt
+    prompt: PromptConfig
     temperature: float = Field(ge=0.0)  # of sampling; 0: greedy
     top_p: float = 1.0  # of sampling
     top_k: int = 0  # of sampling

@@ -20,7 +20,7 @@ from training.run.directory import RunDirectory, StageDirectory
 from training.run.rates import VALID
 from training.run.typed_files import JsonLinesFile, TextFile
 from training.schema import RunConfig
-from training.schema.lake_sections import Environment
+from training.schema.lake_sections import EnvironmentConfig
 
 T = TypeVar("T")
 
@@ -96,7 +96,7 @@ class ReportedRun:
     @property
     def is_lake(self) -> bool:
         """Whether the run's environment is the lake."""
-        return isinstance(self.config.environment, Environment)
+        return isinstance(self.config.environment, EnvironmentConfig)
 
     @property
     def has_best_rate(self) -> bool:
