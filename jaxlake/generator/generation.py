@@ -21,7 +21,7 @@ from jaxlake.runtime.batch_axes import merge_batch_axes
 from jaxlake.runtime.cpu_devices import is_eager, jit_search
 from jaxlake.runtime.memory import require_memory
 from jaxlake.runtime.random_keys import check_key
-from jaxlake.solver import Widths, default_horizon, widths_for
+from jaxlake.solver import Limits, default_horizon, limits_for
 from jaxlake.solver.chunks import default_platform
 from jaxlake.solver.tiers import MAX_HORIZON
 
@@ -63,7 +63,7 @@ def generate(
     horizon: int | None = None,
     batch_size: int | None = None,
     max_candidates: int | None = None,
-    widths: Widths | None = None,
+    limits: Limits | None = None,
     part: Part = ALL_BOARDS,
 ) -> Generated:
     """Generate n distinct boards, each with its optimal solution.
@@ -98,7 +98,7 @@ def generate(
         max_candidates: Number of candidates to draw for the boards of one configuration that need
             a wait, or for those that need none, before giving up (static), at most 2**30. Defaults
             to 8 n, and at least `MAX_CANDIDATES`.
-        widths: Number of candidates that the solver processes at once, see `solve` (static).
+        limits: Number of candidates that the solver processes at once, see `solve` (static).
         part: (i, P), restrict the boards to part i, counted from 0, of P parts of all boards. Two
             parts have no board in common, whatever their keys.
 
@@ -119,8 +119,8 @@ def generate(
     horizon = default_horizon(max_size) if horizon is None else horizon
     require_memory("generate", (key, params), n, bytes_per_board(max_size, max_agents, horizon))
     index, parts = validate_part(part)
-    widths = widths or widths_for()
-    options = PoolOptions(_num_slots(n), max_size, max_agents, horizon, batch_size, widths, parts)
+    limits = limits or limits_for()
+    options = PoolOptions(_num_slots(n), max_size, max_agents, horizon, batch_size, limits, parts)
     # On accelerators, separate programs would add host synchronisation. They pay off with more than
     # two slots, because the eager solver skips tiers that no board needs.
     use_eager_pool = is_eager(key, params) and (max_agents > 2 or default_platform() == "cpu")
@@ -144,7 +144,7 @@ def generate_sharded(
     max_agents: int | None = None,
     horizon: int | None = None,
     max_candidates: int | None = None,
-    widths: Widths | None = None,
+    limits: Limits | None = None,
     part: Part = ALL_BOARDS,
 ) -> Generated:
     """Generate boards as `generate` does, with each batch of candidates spread over devices.
@@ -163,7 +163,7 @@ def generate_sharded(
         max_agents: See `generate`.
         horizon: See `generate`.
         max_candidates: See `generate`.
-        widths: See `generate`.
+        limits: See `generate`.
         part: See `generate`.
 
     Returns:
@@ -182,16 +182,25 @@ def generate_sharded(
         copies = len(local_devices) if device.platform == "cpu" else 1
         bytes_each = copies * bytes_per_board(max_size, max_agents, horizon)
         require_memory("generate_sharded", (key, params), n, bytes_each, device)
-    widths = widths or widths_for(devices[0].platform)
-    batch_size = _sharded_batch_size(batch_size, n, len(devices), widths)
+    limits = limits or limits_for(devices[0].platform)
+    batch_size = _sharded_batch_size(batch_size, n, len(devices), limits)
     index, parts = validate_part(part)
-    options = PoolOptions(_num_slots(n), max_size, max_agents, horizon, batch_size, widths, parts)
+    options = PoolOptions(_num_slots(n), max_size, max_agents, horizon, batch_size, limits, parts)
     return _fill_one_set(
         _make_sharded_pool(options, devices), key, params, n, max_candidates, index
     )
 
 
-def _check_arguments(key: jax.Array, params: LakeParams, n: int, *limits: int | None) -> int:
+def _check_arguments(
+    key: jax.Array,
+    params: LakeParams,
+    n: int,
+    max_size: int | None,
+    max_agents: int | None,
+    horizon: int | None,
+    batch_size: int | None,
+    max_candidates: int | None,
+) -> int:
     """Check the arguments, and return n as a Python integer."""
     check_key(key)
     if not isinstance(params, LakeParams):
@@ -211,7 +220,6 @@ def _check_arguments(key: jax.Array, params: LakeParams, n: int, *limits: int | 
             validate_mixture(**vars(params))
         except ValueError as error:
             raise ValueError(f"params.{error}") from None
-    max_size, max_agents, horizon, batch_size, max_candidates = limits
     for name, value, low, high in (
         ("n", n, 1, 1 << 24),
         ("max_size", max_size, MIN_SIZE, MAX_SIZE),
@@ -284,10 +292,10 @@ def _take_only_set(generated: Generated, n: int) -> Generated:
     return replace(generated, instances=instances, solutions=solutions, filled=filled, cell=cell)
 
 
-def _sharded_batch_size(batch_size: int | None, boards: int, devices: int, widths: Widths) -> int:
+def _sharded_batch_size(batch_size: int | None, boards: int, devices: int, limits: Limits) -> int:
     """Return the given batch size, or a default of at most 2**20, as a multiple of `devices`."""
     if batch_size is None:
-        return min(default_batch_size(boards, widths), (1 << 20) // devices) * devices
+        return min(default_batch_size(boards, limits), (1 << 20) // devices) * devices
     return -(-batch_size // devices) * devices
 
 

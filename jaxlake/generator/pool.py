@@ -8,13 +8,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxlake.board import limits
 from jaxlake.board.instance import Instance
+from jaxlake.board.limits import MIN_AGENTS, MIN_SIZE
 from jaxlake.generator import mixture
 from jaxlake.generator.candidates import code_length, decode_boards
 from jaxlake.generator.code_table import empty_table
 from jaxlake.generator.mixture import LakeParams
-from jaxlake.solver import Solution, Status, Widths
+from jaxlake.solver import Limits, Solution, Status
 from jaxlake.solver.solution import unknown_solution
 
 _UNFILLED = np.int32(np.iinfo(np.int32).max)
@@ -54,13 +54,13 @@ class PoolOptions(NamedTuple):
     max_agents: int
     horizon: int
     batch_size: int | None
-    widths: Widths  # number of boards that the solver processes at once
+    limits: Limits  # number of boards that the solver processes at once
     parts: int  # number of parts that all boards are divided into
 
 
-def default_batch_size(boards: int, widths: Widths) -> int:
+def default_batch_size(boards: int, limits: Limits) -> int:
     """Return about twice the number of boards, within the limits of the device."""
-    limit = min(8 * widths.planned_boards, 1 << 16)
+    limit = min(8 * limits.planned_boards, 1 << 16)
     return min(max(1 << (2 * boards - 1).bit_length(), 64), limit)
 
 
@@ -151,8 +151,8 @@ def _make_layout(
     waits = jax.vmap(mixture.wait_counts)(params, boards)
     counts = jnp.stack([boards - waits, waits], axis=-1).reshape(G, NUM_KINDS)
 
-    feasible = (size >= limits.MIN_SIZE) & (size <= options.max_size)
-    feasible &= (num_agents >= limits.MIN_AGENTS) & (num_agents <= options.max_agents)
+    feasible = (size >= MIN_SIZE) & (size <= options.max_size)
+    feasible &= (num_agents >= MIN_AGENTS) & (num_agents <= options.max_agents)
     feasible &= (holes >= 0) & (holes <= size * size - 2 * num_agents)
 
     kinds = jnp.stack([size, holes, num_agents], axis=-1).reshape(C, S, 3)

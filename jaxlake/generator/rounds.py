@@ -80,7 +80,7 @@ def fill_pool(
             candidates.boards,
             horizon=options.horizon,
             max_expansions=candidates.budgets,
-            widths=options.widths,
+            limits=options.limits,
         )
         return candidates.codes, candidates.in_part, solutions
 
@@ -124,7 +124,7 @@ def make_eager_pool(options: PoolOptions) -> FillPool:
                 candidates.boards,
                 candidates.budgets,
                 options.horizon,
-                options.widths,
+                options.limits,
                 fast_compile=fast_compile,
             )
             results = (candidates.codes, candidates.in_part, solutions)
@@ -163,7 +163,7 @@ def _end_round(
 def _num_lanes(inputs: PoolInputs, options: PoolOptions) -> int:
     """Return B, the number of candidates examined at once."""
     total = inputs.layout.cell_of_slot.shape[0]
-    return options.batch_size or default_batch_size(total, options.widths)
+    return options.batch_size or default_batch_size(total, options.limits)
 
 
 def _is_open(inputs: PoolInputs, state: PoolState) -> jax.Array:

@@ -1,6 +1,6 @@
 """Exact solver: optimal sum of costs and makespan, a plan for each, and `needs_wait`."""
 
-from jaxlake.solver.chunks import Kernels, Widths, widths_for
+from jaxlake.solver.chunks import Kernels, Limits, limits_for
 from jaxlake.solver.solution import DEFAULT_HORIZON, HORIZONS, Solution, Status, default_horizon
 from jaxlake.solver.tiers import DEFAULT_MAX_EXPANSIONS, solve, solve_batch
 
@@ -9,11 +9,11 @@ __all__ = [
     "DEFAULT_MAX_EXPANSIONS",
     "HORIZONS",
     "Kernels",
+    "Limits",
     "Solution",
     "Status",
-    "Widths",
     "default_horizon",
+    "limits_for",
     "solve",
     "solve_batch",
-    "widths_for",
 ]

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jaxlake.board.instance import Instance
 from jaxlake.solver import space_time
 from jaxlake.solver.bitboard import cell_bitboard, cell_numbers, pack_rows
-from jaxlake.solver.chunks import BatchMajor, Widths, map_chunks
+from jaxlake.solver.chunks import BatchMajor, Limits, map_chunks
 from jaxlake.solver.kernels import planning
 from jaxlake.solver.materialize import materialize
 from jaxlake.solver.space_time import ABSENT, NEVER, Blocked, PathBits, SearchBuffers
@@ -49,14 +49,14 @@ class BestPlans(NamedTuple):
     makespan_paths: jax.Array  # int16 (K, T + 1, B), cells of a plan with this makespan
 
 
-def prepare_boards(batch: Instance, widths: Widths) -> PreparedBoards:
+def prepare_boards(batch: Instance, limits: Limits) -> PreparedBoards:
     """Convert a batch, leaves (B, ...), to the layout of the solver, and compute distances."""
     free = pack_rows(~batch.holes)
     starts, goals = (
         jnp.where(batch.agent_mask, cell_numbers(positions), jnp.int16(ABSENT)).T
         for positions in (batch.starts, batch.goals)
     )
-    backend = planning.select_backend(widths.kernels, len(free), len(starts), horizon=0)
+    backend = planning.select_backend(limits.kernels, len(free), len(starts), horizon=0)
     if backend is None:
         solo_distances = space_time.compute_solo_distances(free, starts, goals)
     else:
@@ -132,14 +132,14 @@ def plan_in_order(
 
 
 def prioritise(
-    boards: PreparedBoards, active: jax.Array, horizon: int, widths: Widths
+    boards: PreparedBoards, active: jax.Array, horizon: int, limits: Limits
 ) -> BestPlans:
     """Plan the active boards, which must be connected, in two agent orders; keep the best plans."""
     never = jnp.full(active.shape, NEVER, jnp.int16)
     no_paths = jnp.zeros((boards.starts.shape[0], horizon + 1, *active.shape), jnp.int16)
     blank = _Plan(never, never, no_paths)
     forward, backward = _plan_in_two_orders(
-        boards, active, horizon, widths, blank, lambda _, plan: plan, _is_delay_free
+        boards, active, horizon, limits, blank, lambda _, plan: plan, _is_delay_free
     )
     is_shorter = forward.makespan <= backward.makespan
     is_cheaper = forward.sum_of_costs <= backward.sum_of_costs
@@ -152,7 +152,7 @@ def prioritise(
 
 
 def delay_free_plans(
-    boards: PreparedBoards, active: jax.Array, horizon: int, widths: Widths
+    boards: PreparedBoards, active: jax.Array, horizon: int, limits: Limits
 ) -> tuple[jax.Array, jax.Array]:
     """Plan the active boards, which must be connected, such that no agent is delayed.
 
@@ -167,19 +167,19 @@ def delay_free_plans(
         return _DelayFreePlan(_is_delay_free(chunk, plan), BatchMajor(rows.reshape(len(rows), -1)))
 
     forward, backward = _plan_in_two_orders(
-        boards, active, horizon, widths, blank, make_result, lambda _, result: result.exists
+        boards, active, horizon, limits, blank, make_result, lambda _, result: result.exists
     )
     plan = jnp.where(forward.exists[:, None], forward.plan.values, backward.plan.values)
     return active & (forward.exists | backward.exists), plan.reshape(B, horizon, K)
 
 
 def delay_free_pairs(
-    pairs: PreparedBoards, active: jax.Array, horizon: int, widths: Widths
+    pairs: PreparedBoards, active: jax.Array, horizon: int, limits: Limits
 ) -> jax.Array:
     """Return the active pairs for which prioritised planning finds delay-free plans, bool (B,)."""
     false = jnp.zeros(active.shape, bool)
     forward, backward = _plan_in_two_orders(
-        pairs, active, horizon, widths, false, _is_delay_free, lambda _, result: result
+        pairs, active, horizon, limits, false, _is_delay_free, lambda _, result: result
     )
     return active & (forward | backward)
 
@@ -207,7 +207,7 @@ def _plan_in_two_orders(
     boards: PreparedBoards,
     active: jax.Array,
     horizon: int,
-    widths: Widths,
+    limits: Limits,
     blank: T,
     make_result: Callable[[PreparedBoards, _Plan], T],
     is_optimal: Callable[[PreparedBoards, T], jax.Array],
@@ -220,9 +220,9 @@ def _plan_in_two_orders(
     """
     # There are eight sets: two buffers, three blocked sets, and three temporaries.
     bytes_each = 8 * (horizon + 1) * boards.free.shape[0] * boards.free.dtype.itemsize
-    width = min(active.shape[0], widths.max_items(widths.planned_boards, bytes_each))
+    width = min(active.shape[0], limits.max_items(limits.planned_boards, bytes_each))
     length = jnp.max(boards.solo_distances, axis=0)
-    kernels = planning.select_backend(widths.kernels, len(boards.free), len(boards.starts), horizon)
+    kernels = planning.select_backend(limits.kernels, len(boards.free), len(boards.starts), horizon)
     if kernels is not None:
 
         def plan_both(chunk: PreparedBoards, _: None) -> tuple[tuple[T, T], None]:

@@ -43,7 +43,7 @@ class Kernels(Enum):
 
 
 @dataclass(frozen=True)
-class Widths:
+class Limits:
     """Number of boards that the solver processes at once. It affects speed and memory only."""
 
     planned_boards: int  # maximum number of boards in prioritised planning
@@ -74,8 +74,8 @@ def default_platform() -> str:
     return device if isinstance(device, str) else str(device.platform)
 
 
-def widths_for(platform: str | None = None, memory_bytes: int = 16 << 30) -> Widths:
-    """Return the widths for a platform: few boards on a CPU, many on an accelerator.
+def limits_for(platform: str | None = None, memory_bytes: int = 16 << 30) -> Limits:
+    """Return the limits for a platform: few boards on a CPU, many on an accelerator.
 
     Args:
         platform: Platform name such as "cpu", "gpu" or "tpu". Defaults to the platform of JAX's
@@ -83,15 +83,15 @@ def widths_for(platform: str | None = None, memory_bytes: int = 16 << 30) -> Wid
         memory_bytes: Memory of the accelerator. Each loop may use an eighth of it.
 
     Returns:
-        The widths. `kernels` is None on CPUs, and on GPUs if JAX has no Triton backend for Pallas.
+        The limits. `kernels` is None on CPUs, and on GPUs if JAX has no Triton backend for Pallas.
     """
     platform = platform or default_platform()
     if platform == "cpu":
-        return Widths(512, 32, 32, 64 << 20)
+        return Limits(512, 32, 32, 64 << 20)
     kernels = {"gpu": Kernels.GPU, "cuda": Kernels.GPU, "tpu": Kernels.TPU}.get(platform)
     if kernels is Kernels.GPU and not has_triton_backend():
         kernels = None
-    return Widths(1 << 16, 1 << 12, 1 << 16, memory_bytes // 8, kernels, 1 << 5)
+    return Limits(1 << 16, 1 << 12, 1 << 16, memory_bytes // 8, kernels, 1 << 5)
 
 
 class BatchMajor(NamedTuple):

@@ -14,7 +14,7 @@ import numpy as np
 from jaxlake.board.instance import Instance
 from jaxlake.runtime.cpu_devices import jit_search
 from jaxlake.solver.certificates import BestPlans, PreparedBoards, prepare_boards, prioritise
-from jaxlake.solver.chunks import Widths
+from jaxlake.solver.chunks import Limits
 from jaxlake.solver.dense import tier as dense_tier
 from jaxlake.solver.dense.components import component_sizes
 from jaxlake.solver.dense.tier import (
@@ -65,7 +65,7 @@ def candidate_budgets(batch: Instance) -> jax.Array:
 
 
 def solve_many_slots(
-    batch: Instance, horizon: int, budget: jax.Array, widths: Widths, *, dense: bool = True
+    batch: Instance, horizon: int, budget: jax.Array, limits: Limits, *, dense: bool = True
 ) -> Solution:
     """Solve a batch in one program.
 
@@ -73,14 +73,14 @@ def solve_many_slots(
         batch: Leaves (B, ...).
         horizon: Longest plan in steps (static).
         budget: int32 (B,), see `budgets`.
-        widths: Number of boards to process at once.
+        limits: Number of boards to process at once.
         dense: Whether to use the dense joint search, which tests disable (static).
     """
-    planned = _plan_boards(batch, horizon, widths)
-    bounded = _bound_boards(batch, planned, budget, horizon, widths, dense=dense)
-    results = _search_boards(batch, planned, bounded, horizon, widths)
+    planned = _plan_boards(batch, horizon, limits)
+    bounded = _bound_boards(batch, planned, budget, horizon, limits, dense=dense)
+    results = _search_boards(batch, planned, bounded, horizon, limits)
     for size_index in range(len(results.remaining)) if dense else ():
-        results = dense_tier.solve_remaining(batch, results, size_index, horizon, widths)
+        results = dense_tier.solve_remaining(batch, results, size_index, horizon, limits)
     return results.solution
 
 
@@ -91,10 +91,10 @@ class _PlannedBoards(NamedTuple):
     best: BestPlans
 
 
-def _plan_boards(batch: Instance, horizon: int, widths: Widths) -> _PlannedBoards:
-    boards = prepare_boards(batch, widths)
+def _plan_boards(batch: Instance, horizon: int, limits: Limits) -> _PlannedBoards:
+    boards = prepare_boards(batch, limits)
     connected = jnp.all(boards.solo_distances < NEVER, axis=0)
-    return _PlannedBoards(boards, prioritise(boards, connected, horizon, widths))
+    return _PlannedBoards(boards, prioritise(boards, connected, horizon, limits))
 
 
 class _BoundedBoards(NamedTuple):
@@ -118,7 +118,7 @@ def _bound_boards(
     planned: _PlannedBoards,
     max_expansions: jax.Array | None,
     horizon: int,
-    widths: Widths,
+    limits: Limits,
     *,
     dense: bool = True,
 ) -> _BoundedBoards:
@@ -128,7 +128,7 @@ def _bound_boards(
     boards, best = planned
     connected, solo_distances, floor, longest = _distance_summary(boards)
     undecided = connected & (best.sum_of_costs > floor)
-    pairs = pair_bounds(batch, boards, undecided, horizon, widths)
+    pairs = pair_bounds(batch, boards, undecided, horizon, limits)
     waitless_pair_costs = waitless_bounds(pairs, boards.solo_distances)
     min_cost = matching_bound(solo_distances, pairs.costs)
     min_waitless_cost = matching_bound(solo_distances, waitless_pair_costs)
@@ -136,14 +136,14 @@ def _bound_boards(
     planless = undecided & ~pairs.unsolvable & (best.sum_of_costs == NEVER)
     unsolvable = pairs.unsolvable | prove_unsolvable(
         *(~batch.holes, batch.starts, batch.goals, batch.agent_mask, planless),
-        boards_at_once=min(B, widths.crowded_boards),
+        boards_at_once=min(B, limits.crowded_boards),
     )
     undecided &= ~unsolvable
     sizes = jnp.zeros(B, jnp.int32)
     if dense:
-        sizes = component_sizes(boards, undecided, widths)
-        limits, expansions = zip(*DENSE_BUDGETS[K], strict=True)
-        for expansion_limit, fits in zip(expansions, split_by_size(sizes, limits), strict=True):
+        sizes = component_sizes(boards, undecided, limits)
+        max_sizes, expansions = zip(*DENSE_BUDGETS[K], strict=True)
+        for expansion_limit, fits in zip(expansions, split_by_size(sizes, max_sizes), strict=True):
             budget = jnp.where(undecided & fits, jnp.minimum(budget, expansion_limit), budget)
 
     # Search only for plans that are better than the best known plan.
@@ -151,7 +151,7 @@ def _bound_boards(
     last_cost = jnp.where(known_cost < NEVER, known_cost - 1, jnp.int16(K * horizon))
     may_be_cheaper = undecided & (min_cost <= last_cost)
     may_be_shorter = undecided & (min_makespan < best.makespan)
-    stairs = pair_staircases(batch, boards, pairs.costs, may_be_cheaper | may_be_shorter, widths)
+    stairs = pair_staircases(batch, boards, pairs.costs, may_be_cheaper | may_be_shorter, limits)
 
     return _BoundedBoards(
         undecided=undecided,
@@ -181,13 +181,13 @@ def _distance_summary(boards: PreparedBoards) -> tuple[jax.Array, jax.Array, jax
 
 
 def _search_boards(
-    batch: Instance, planned: _PlannedBoards, bounded: _BoundedBoards, horizon: int, widths: Widths
+    batch: Instance, planned: _PlannedBoards, bounded: _BoundedBoards, horizon: int, limits: Limits
 ) -> TreeResults:
     """Search constraint trees, and select the boards for the dense joint search."""
     boards, best = planned
     connected, _, floor, longest = _distance_summary(boards)
     undecided, unsolvable = bounded.undecided, bounded.unsolvable
-    costs, makespans, waitless = _search_trees(batch, planned, bounded, horizon, widths)
+    costs, makespans, waitless = _search_trees(batch, planned, bounded, horizon, limits)
     plans = _update_best_plans(best, costs)
     cost = plans.sum_of_costs
     makespan = jnp.where(makespans.solved, makespans.bound, plans.makespan)
@@ -218,8 +218,8 @@ def _search_boards(
         makespan_plan=make_plan(shortest_paths),
         expansions=costs.expansions + makespans.expansions + waitless.expansions,
     )
-    limits = [axis_size - 2 for axis_size in DENSE_AXIS_SIZES[batch.agent_mask.shape[1]]]
-    remaining = [undecided & ~optimal & fits for fits in split_by_size(bounded.sizes, limits)]
+    max_sizes = [axis_size - 2 for axis_size in DENSE_AXIS_SIZES[batch.agent_mask.shape[1]]]
+    remaining = [undecided & ~optimal & fits for fits in split_by_size(bounded.sizes, max_sizes)]
     proved = (plans.makespan == bounded.min_makespan) | (
         undecided & ~costs.gave_up & ~makespans.gave_up
     )
@@ -234,7 +234,7 @@ def _search_boards(
 
 
 def _search_trees(
-    batch: Instance, planned: _PlannedBoards, bounded: _BoundedBoards, horizon: int, widths: Widths
+    batch: Instance, planned: _PlannedBoards, bounded: _BoundedBoards, horizon: int, limits: Limits
 ) -> tuple[QueryResults, QueryResults, QueryResults]:
     """Search for the sum of costs, the makespan, and plans without waits."""
     B, K = batch.agent_mask.shape
@@ -286,7 +286,7 @@ def _search_trees(
             first_queries,
             remaining_queries(_split_results(previous)[0]),
         )
-        results = search_with_teams(queries, horizon, widths)
+        results = search_with_teams(queries, horizon, limits)
         return results, results
 
     # Search for the cost first, in a loop so that the search is compiled once.
@@ -334,7 +334,7 @@ def solve_in_stages(
     instances: Instance,
     max_expansions: jax.Array | None,
     horizon: int,
-    widths: Widths,
+    limits: Limits,
     *,
     single: bool,
     fast_compile: bool,
@@ -347,15 +347,15 @@ def solve_in_stages(
         return empty_solutions(horizon, instances.agent_mask.shape[-1])
     plan, bound, search, solve_remaining = _stages(fast_compile)
     batch, planned, solutions, is_undecided = plan(
-        instances, horizon=horizon, widths=widths, single=single
+        instances, horizon=horizon, limits=limits, single=single
     )
     if is_undecided:
-        bounded = bound(batch, planned, max_expansions, horizon=horizon, widths=widths)
-        results = search(batch, planned, bounded, horizon=horizon, widths=widths)
+        bounded = bound(batch, planned, max_expansions, horizon=horizon, limits=limits)
+        results = search(batch, planned, bounded, horizon=horizon, limits=limits)
         has_boards = np.any(results.remaining, axis=1)
         for size_index in np.flatnonzero(has_boards).tolist():
             results = solve_remaining(
-                batch, results, horizon=horizon, widths=widths, size_index=size_index
+                batch, results, horizon=horizon, limits=limits, size_index=size_index
             )
         solutions = results.solution
         if single:
@@ -363,16 +363,16 @@ def solve_in_stages(
     return solutions
 
 
-@partial(jit_search, static_argnames=("horizon", "widths", "single"))
+@partial(jit_search, static_argnames=("horizon", "limits", "single"))
 def _first_stage(
-    instances: Instance, *, horizon: int, widths: Widths, single: bool
+    instances: Instance, *, horizon: int, limits: Limits, single: bool
 ) -> tuple[Instance, _PlannedBoards, Solution, jax.Array]:
     """Return the batch, its plans, solutions, and whether a board is undecided.
 
     If no board is undecided, the solutions are final.
     """
     batch = jax.tree.map(lambda leaf: leaf[None], instances) if single else instances
-    planned = _plan_boards(batch, horizon, widths)
+    planned = _plan_boards(batch, horizon, limits)
     boards, best = planned
     connected = jnp.all(boards.solo_distances < NEVER, axis=0)
     floor = jnp.sum(boards.solo_distances, axis=0, dtype=jnp.int16)
@@ -396,10 +396,10 @@ def _first_stage(
     return batch, planned, solutions, is_undecided
 
 
-_pair_stage = jit_search(_bound_boards, static_argnames=("horizon", "widths"))
-_tree_stage = jit_search(_search_boards, static_argnames=("horizon", "widths"))
+_pair_stage = jit_search(_bound_boards, static_argnames=("horizon", "limits"))
+_tree_stage = jit_search(_search_boards, static_argnames=("horizon", "limits"))
 _dense_stage = jit_search(
-    dense_tier.solve_remaining, static_argnames=("horizon", "widths", "size_index")
+    dense_tier.solve_remaining, static_argnames=("horizon", "limits", "size_index")
 )
 
 

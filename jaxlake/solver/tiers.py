@@ -24,7 +24,7 @@ from jaxlake.runtime.batch_axes import merge_batch_axes
 from jaxlake.runtime.cpu_devices import is_eager, jit_search
 from jaxlake.runtime.memory import require_memory
 from jaxlake.solver.certificates import delay_free_plans, prepare_boards
-from jaxlake.solver.chunks import Widths, widths_for
+from jaxlake.solver.chunks import Limits, limits_for
 from jaxlake.solver.many_slots import DEFAULT_MAX_EXPANSIONS as DEFAULT_MAX_EXPANSIONS
 from jaxlake.solver.many_slots import budgets, solve_in_stages, solve_many_slots
 from jaxlake.solver.pairs.two_agents import solve_two
@@ -45,7 +45,7 @@ def solve(
     *,
     horizon: int = DEFAULT_HORIZON,
     max_expansions: int | jax.Array | None = None,
-    widths: Widths | None = None,
+    limits: Limits | None = None,
 ) -> Solution:
     """Solve one instance of up to five agents exactly; `jax.vmap` solves a batch at full speed.
 
@@ -61,8 +61,8 @@ def solve(
             constraint tree may replan; applies to three or more slots only. Defaults to
             `DEFAULT_MAX_EXPANSIONS`, 65,536. Smaller values leave more boards UNKNOWN and do not
             change the optima.
-        widths: Number of boards to process at once (static); results do not depend on it. Defaults
-            to `widths_for()`, which follows the platform.
+        limits: Number of boards to process at once (static); results do not depend on it. Defaults
+            to `limits_for()`, which follows the platform.
 
     Returns:
         The solution. OPTIMAL and UNSOLVABLE are proved. UNKNOWN means that the budget was spent or
@@ -82,7 +82,7 @@ def solve(
     _check(instance, horizon)
     _check_budgets(max_expansions, ())
     require_memory("solve", instance, 1, _bytes_per_board(instance, horizon))
-    return _solve(instance, horizon, max_expansions, widths, single=True)
+    return _solve(instance, horizon, max_expansions, limits, single=True)
 
 
 def solve_batch(
@@ -90,7 +90,7 @@ def solve_batch(
     *,
     horizon: int = DEFAULT_HORIZON,
     max_expansions: int | jax.Array | None = None,
-    widths: Widths | None = None,
+    limits: Limits | None = None,
 ) -> Solution:
     """Solve a batch of instances like `jax.vmap(solve)`, but trace in half the time.
 
@@ -98,7 +98,7 @@ def solve_batch(
         instances: Leaves (B, ...).
         horizon: See `solve`.
         max_expansions: int32 () or (B,), see `solve`.
-        widths: See `solve`.
+        limits: See `solve`.
 
     Returns:
         Solutions with leaves (B, ...).
@@ -113,26 +113,26 @@ def solve_batch(
     _check_budgets(max_expansions, (), shape[:1])
     _check(instances, horizon)
     require_memory("solve_batch", instances, shape[0], _bytes_per_board(instances, horizon))
-    return _solve(instances, horizon, max_expansions, widths, single=False)
+    return _solve(instances, horizon, max_expansions, limits, single=False)
 
 
 def _solve(
     instances: Instance,
     horizon: int,
     max_expansions: int | jax.Array | None,
-    widths: Widths | None,
+    limits: Limits | None,
     *,
     single: bool,
 ) -> Solution:
-    # Choose the widths here, because a compiled function would not notice a change of platform.
-    widths = widths or widths_for()
+    # Choose the limits here, because a compiled function would not notice a change of platform.
+    limits = limits or limits_for()
     # A fixed dtype avoids recompilation.
     limit = None if max_expansions is None else jnp.asarray(max_expansions, jnp.int32)
     eager = is_eager(instances, limit)
     if eager:
         check_board_values(instances)
     return solve_boards(
-        instances, limit, horizon, widths, eager=eager, single=single, fast_compile=single
+        instances, limit, horizon, limits, eager=eager, single=single, fast_compile=single
     )
 
 
@@ -140,7 +140,7 @@ def solve_boards(
     instances: Instance,
     max_expansions: jax.Array | None,
     horizon: int,
-    widths: Widths,
+    limits: Limits,
     *,
     eager: bool = True,
     single: bool = False,
@@ -152,18 +152,18 @@ def solve_boards(
         instances: Leaves (B, ...), or (...) of a `single` board.
         max_expansions: int32 () or (B,), see `solve`.
         horizon: Longest plan in steps (static).
-        widths: Number of boards to process at once (static).
+        limits: Number of boards to process at once (static).
         eager: Whether the call is outside jit and other transformations.
         single: Whether `instances` is one board.
         fast_compile: Compile faster, but search more slowly. This pays off for few boards.
     """
     if eager and _num_slots(instances) > 2:
         return solve_in_stages(
-            instances, max_expansions, horizon, widths, single=single, fast_compile=fast_compile
+            instances, max_expansions, horizon, limits, single=single, fast_compile=fast_compile
         )
     program = _solve_one if single else _solve_many
     program = program.fast_compile if fast_compile else program
-    return program(instances, max_expansions, horizon=horizon, widths=widths)
+    return program(instances, max_expansions, horizon=horizon, limits=limits)
 
 
 def _check(instance: Instance, horizon: int) -> None:
@@ -193,21 +193,21 @@ def _num_slots(instance: Instance) -> int:
     return int(np.shape(instance.agent_mask)[-1])
 
 
-@partial(jit_search, static_argnames=("horizon", "widths"))
+@partial(jit_search, static_argnames=("horizon", "limits"))
 def _solve_one(
-    instance: Instance, max_expansions: jax.Array | None, *, horizon: int, widths: Widths
+    instance: Instance, max_expansions: jax.Array | None, *, horizon: int, limits: Limits
 ) -> Solution:
     batch = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], instance)
-    solutions = _solve_many(batch, max_expansions, horizon=horizon, widths=widths)
+    solutions = _solve_many(batch, max_expansions, horizon=horizon, limits=limits)
     return jax.tree.map(lambda leaf: leaf[0], solutions)
 
 
-@partial(jit_search, static_argnames=("horizon", "widths"))
+@partial(jit_search, static_argnames=("horizon", "limits"))
 def _solve_many(
-    batch: Instance, max_expansions: jax.Array | None, *, horizon: int, widths: Widths
+    batch: Instance, max_expansions: jax.Array | None, *, horizon: int, limits: Limits
 ) -> Solution:
     budget = budgets(batch, max_expansions)
-    solutions = _batch_solver(horizon, widths)(batch, budget)
+    solutions = _batch_solver(horizon, limits)(batch, budget)
     unknown, valid = unknown_solution(horizon, _num_slots(batch)), are_valid_boards(batch)
     return jax.tree.map(
         lambda leaf, default: jnp.where(valid.reshape(-1, *[1] * default.ndim), leaf, default),
@@ -217,7 +217,7 @@ def _solve_many(
 
 
 @cache
-def _batch_solver(horizon: int, widths: Widths) -> Callable[[Instance, jax.Array], Solution]:
+def _batch_solver(horizon: int, limits: Limits) -> Callable[[Instance, jax.Array], Solution]:
     """Return a batch solver whose `jax.vmap` merges both batch axes into one call."""
 
     def solver(batch: Instance, budget: jax.Array) -> Solution:
@@ -225,20 +225,20 @@ def _batch_solver(horizon: int, widths: Widths) -> Callable[[Instance, jax.Array
         if B == 0:
             return empty_solutions(horizon, slots)
         if slots <= 2:
-            return _solve_few_slots(batch, horizon, widths)
-        return solve_many_slots(batch, horizon, budget, widths)
+            return _solve_few_slots(batch, horizon, limits)
+        return solve_many_slots(batch, horizon, budget, limits)
 
     return merge_batch_axes(solver)
 
 
-def _solve_few_slots(batch: Instance, horizon: int, widths: Widths) -> Solution:
+def _solve_few_slots(batch: Instance, horizon: int, limits: Limits) -> Solution:
     """Solve boards with one or two slots.
 
     Plans without delays attain both optima without waits.
     """
-    boards = prepare_boards(batch, widths)
+    boards = prepare_boards(batch, limits)
     connected = jnp.all(boards.solo_distances < NEVER, axis=0)
-    delay_free, plan = delay_free_plans(boards, connected, horizon, widths)
+    delay_free, plan = delay_free_plans(boards, connected, horizon, limits)
     floor = jnp.sum(jnp.where(connected, boards.solo_distances, 0), axis=0, dtype=jnp.int16)
     optimal = jnp.full(delay_free.shape, Status.OPTIMAL, jnp.int8)
     makespan = jnp.max(boards.solo_distances, axis=0)
@@ -249,7 +249,7 @@ def _solve_few_slots(batch: Instance, horizon: int, widths: Widths) -> Solution:
         searched = jax.tree.map(lambda leaf: leaf[None], unknown_solution(horizon, 1))
         searched = jax.tree.map(lambda x, y: jnp.broadcast_to(x, y.shape), searched, planned)
     else:
-        searched = solve_two(batch, boards.solo_distances, ~delay_free, horizon, widths)
+        searched = solve_two(batch, boards.solo_distances, ~delay_free, horizon, limits)
     # This also covers boards with two slots and one agent, which `solve_two` does not search.
     status = jnp.where(connected, searched.status, jnp.int8(Status.UNSOLVABLE))
     searched = replace(searched, status=status)

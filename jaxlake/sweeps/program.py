@@ -14,7 +14,7 @@ from jaxlake.generator import Generated, LakeParams, generate, hole_count
 from jaxlake.policies.joint_rollout import JointPolicy, play_boards
 from jaxlake.runtime.cpu_devices import jit_search
 from jaxlake.runtime.random_keys import check_key, fold_in_each
-from jaxlake.solver.chunks import widths_for
+from jaxlake.solver.chunks import limits_for
 from jaxlake.statistics.summaries import Summary, summarize
 from jaxlake.statistics.tables import Statistics, tabulate
 
@@ -97,7 +97,7 @@ def chunk_program(
 
     def run_on_devices(key: jax.Array, params: LakeParams, indices: jax.Array) -> ChunkResult:
         check_key(key)
-        # Policies that call the solver choose its search widths by the default device.
+        # Policies that call the solver choose its search limits by the default device.
         with jax.default_device(local_devices[0] if local_devices else None):
             return program(key, params, indices)
 
@@ -116,7 +116,7 @@ def _run_configurations(
         max_agents=options.max_agents,
         horizon=options.horizon,
         max_candidates=options.max_candidates,
-        widths=widths_for(platform),
+        limits=limits_for(platform),
     )
     generated = jax.vmap(generate_boards)(fold_in_each(boards_key, indices), params)
     board_indices = jnp.arange(options.boards, dtype=jnp.uint32)

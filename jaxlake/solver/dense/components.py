@@ -14,7 +14,7 @@ import numpy as np
 from jaxlake.board.distance_fields import UNREACHABLE, flood, iterate_until_stable
 from jaxlake.solver import bitboard
 from jaxlake.solver.certificates import PreparedBoards
-from jaxlake.solver.chunks import Widths, map_chunks
+from jaxlake.solver.chunks import Limits, map_chunks
 
 
 class DenseBoards(NamedTuple):
@@ -48,7 +48,7 @@ class Components(NamedTuple):
     fits: jax.Array  # bool (), all cells and edges have numbers
 
 
-def component_sizes(boards: PreparedBoards, active: jax.Array, widths: Widths) -> jax.Array:
+def component_sizes(boards: PreparedBoards, active: jax.Array, limits: Limits) -> jax.Array:
     """Return the size of the largest component of any agent, int32 (B,).
 
     The size of a component is the number of its cells or the number of its edges, whichever is
@@ -70,7 +70,7 @@ def component_sizes(boards: PreparedBoards, active: jax.Array, widths: Widths) -
     blank = jnp.zeros(B, jnp.int32)
     operands = (boards.free, boards.starts)
     length = jnp.max(boards.solo_distances, axis=0)
-    width = min(B, widths.planned_boards)
+    width = min(B, limits.planned_boards)
     return map_chunks(measure, operands, active, length, blank, width, None)[0]
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from jaxlake.board.distance_fields import flood
 from jaxlake.board.dynamics import ACTION_DELTAS
-from jaxlake.solver.chunks import Kernels, Widths, map_chunks
+from jaxlake.solver.chunks import Kernels, Limits, map_chunks
 from jaxlake.solver.dense.blocks import (
     COST_BITS,
     BlockBuffers,
@@ -66,7 +66,7 @@ def bytes_per_board(agents: int, axis_size: int, kernels: Kernels | None = None)
 
 
 def solve_dense(
-    boards: DenseBoards, active: jax.Array, horizon: int, axis_size: int, widths: Widths
+    boards: DenseBoards, active: jax.Array, horizon: int, axis_size: int, limits: Limits
 ) -> DenseResults:
     """Solve the active boards whose components fit into the axes.
 
@@ -76,7 +76,7 @@ def solve_dense(
         horizon: Longest plan in steps (static).
         axis_size: Size of the numbered axes (static). Components may have `axis_size` - 2 cells
             and as many edges.
-        widths: Number of boards to process at once.
+        limits: Number of boards to process at once.
 
     Returns:
         The results. Boards that are inactive or too large, and boards whose plans are longer than
@@ -84,8 +84,8 @@ def solve_dense(
     """
     K, _, B = boards.starts.shape
     # The sets of 32 boards would not fit into the cache of a CPU core.
-    boards_at_once = max(1, widths.joint_boards // 32)
-    width = min(B, widths.max_items(boards_at_once, bytes_per_board(K, axis_size, widths.kernels)))
+    boards_at_once = max(1, limits.joint_boards // 32)
+    width = min(B, limits.max_items(boards_at_once, bytes_per_board(K, axis_size, limits.kernels)))
     by_blocks = boards_at_once == 1
 
     Buffers = BlockBuffers | None

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxlake.board.instance import Instance
-from jaxlake.solver.chunks import Widths
+from jaxlake.solver.chunks import Limits
 from jaxlake.solver.dense import joint
 from jaxlake.solver.dense.components import DenseBoards
 from jaxlake.solver.dense.joint import DenseResults
@@ -25,11 +25,11 @@ DENSE_AXIS_SIZES = {3: (32, 64, 96), 4: (20, 28, 60), 5: (20, 28)}
 """By number of slots: axis sizes of `dense.joint`. A board uses the smallest one that fits."""
 
 
-def split_by_size(sizes: jax.Array, limits: Sequence[int]) -> list[jax.Array]:
-    """Return one mask, bool (B,), per limit: sizes up to it and above the previous limit."""
+def split_by_size(sizes: jax.Array, max_sizes: Sequence[int]) -> list[jax.Array]:
+    """Return one mask, bool (B,), per maximum: sizes up to it and above the previous one."""
     return [
         (sizes > previous) & (sizes <= limit)
-        for previous, limit in zip([-1, *limits[:-1]], limits, strict=True)
+        for previous, limit in zip([-1, *max_sizes[:-1]], max_sizes, strict=True)
     ]
 
 
@@ -52,7 +52,7 @@ class TreeResults(NamedTuple):
 
 
 def solve_remaining(
-    batch: Instance, results: TreeResults, size_index: int, horizon: int, widths: Widths
+    batch: Instance, results: TreeResults, size_index: int, horizon: int, limits: Limits
 ) -> TreeResults:
     """Solve the remaining boards of one of the axis sizes; `size_index` is static."""
     solution, shortest, bounds, remaining = results
@@ -66,7 +66,7 @@ def solve_remaining(
         cost_bounds=bounds[1],
     )
     axis_size = DENSE_AXIS_SIZES[batch.agent_mask.shape[1]][size_index]
-    new = joint.solve_dense(boards, remaining[size_index], horizon, axis_size, widths)
+    new = joint.solve_dense(boards, remaining[size_index], horizon, axis_size, limits)
     return results._replace(solution=_merge_results(solution, shortest, new))
 
 

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxlake.solver.chunks import Kernels, Widths
+from jaxlake.solver.chunks import Kernels, Limits
 from jaxlake.solver.kernels.lanes import (
     EMPTY_WORD,
     VECTOR_REGISTER,
@@ -84,12 +84,12 @@ def select_backend(backend: Kernels | None, horizon: int | None, board: Geometry
     return backend if fits(backend, registers * _num_rows(backend, horizon, board)) else None
 
 
-def max_pairs(backend: Kernels | None, horizon: int | None, board: Geometry, widths: Widths) -> int:
+def max_pairs(backend: Kernels | None, horizon: int | None, board: Geometry, limits: Limits) -> int:
     """Return how many pairs a kernel, or an XLA loop if `backend` is None, processes at once."""
     if backend is None:
-        return max_joint_boards(board, widths, horizon)
+        return max_joint_boards(board, limits, horizon)
     row_bytes = 4 * num_lanes(backend, board)
-    return widths.max_items(widths.joint_boards, row_bytes * _num_rows(backend, horizon, board))
+    return limits.max_items(limits.joint_boards, row_bytes * _num_rows(backend, horizon, board))
 
 
 def _num_rows(backend: Kernels, horizon: int | None, board: Geometry) -> int:

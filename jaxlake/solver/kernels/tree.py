@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxlake.solver.bitboard import PITCH, ROW_SHIFT
-from jaxlake.solver.chunks import TEAM_LANES, Kernels, Widths, order_active_first
+from jaxlake.solver.chunks import TEAM_LANES, Kernels, Limits, order_active_first
 from jaxlake.solver.kernels.lanes import run_programs
 from jaxlake.solver.pairs.joint_search import Geometry, geometry, pack_cells
 from jaxlake.solver.trees.node import QueryResults, TreeQueries, empty_results
@@ -32,7 +32,7 @@ def search_trees(
     *,
     horizon: int,
     backend: Kernels,
-    widths: Widths,
+    limits: Limits,
     team: jax.Array | int = 1,
     split: jax.Array | int = 0,
     helpers: int = 1,
@@ -49,7 +49,7 @@ def search_trees(
     nodes = LANES // helpers
     memory = memory_rows(T, K, board, helpers)
     program_bytes = 4 * nodes * sum(int(np.prod(rows)) for rows in memory)
-    programs = widths.max_items(-(-Q // (nodes // TEAM_LANES)), program_bytes)
+    programs = limits.max_items(-(-Q // (nodes // TEAM_LANES)), program_bytes)
     order = order_active_first(queries.active)
     count = jnp.sum(queries.active, dtype=jnp.int32)
     settings = jnp.stack([jnp.asarray(x, jnp.int32) for x in (count, team, split)])

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxlake.board.distance_fields import UNREACHABLE, flood
-from jaxlake.solver.chunks import Widths, map_chunks
+from jaxlake.solver.chunks import Limits, map_chunks
 from jaxlake.solver.kernels import stairs
 from jaxlake.solver.kernels.pair_lanes import max_pairs, select_backend
 from jaxlake.solver.kernels.stairs import BITS_PER_DELAY, DELAYS_PER_WORD, EXCESSES, MAX_DELAY
@@ -85,7 +85,7 @@ def staircases(
     goals: jax.Array,
     solo_distances: jax.Array,
     active: jax.Array,
-    widths: Widths,
+    limits: Limits,
 ) -> jax.Array:
     """Return the staircases of the active pairs.
 
@@ -95,7 +95,7 @@ def staircases(
         goals: int8 (B, 2, 2), likewise; each agent can reach its goal alone.
         solo_distances: int16 (2, B), distance of each agent alone.
         active: bool (B,), pairs to search.
-        widths: Number of pairs to process at once.
+        limits: Number of pairs to process at once.
 
     Returns:
         uint32 (2, B), with four bits per entry, from the lowest bits of word 0 on; 0 for inactive
@@ -105,8 +105,8 @@ def staircases(
     if B == 0:
         return jnp.zeros((2, B), jnp.uint32)
     board = joint_search.geometry(free.shape[-1])
-    backend = select_backend(widths.kernels, None, board)
-    width = min(B, max_pairs(backend, None, board, widths))
+    backend = select_backend(limits.kernels, None, board)
+    width = min(B, max_pairs(backend, None, board, limits))
     pairs = joint_search.two_agent_lanes(free, starts, goals, active, board, solo_distances)
 
     def search(chunk: TwoAgentLanes, _: None) -> tuple[jax.Array, None]:

@@ -11,7 +11,7 @@ import numpy as np
 
 from jaxlake.board.instance import Instance
 from jaxlake.solver.certificates import PreparedBoards, delay_free_pairs
-from jaxlake.solver.chunks import Widths, map_chunks
+from jaxlake.solver.chunks import Limits, map_chunks
 from jaxlake.solver.kernels import joint
 from jaxlake.solver.kernels.pair_lanes import max_pairs, select_backend
 from jaxlake.solver.pairs import arrivals, joint_search
@@ -35,7 +35,7 @@ def pair_optima(
     solo_distances: jax.Array,
     active: jax.Array,
     horizon: int,
-    widths: Widths,
+    limits: Limits,
 ) -> PairOptima:
     """Solve the active pairs of agents by a joint search.
 
@@ -48,15 +48,15 @@ def pair_optima(
         solo_distances: int16 (2, B), distance of each agent alone.
         active: bool (B,), pairs to solve.
         horizon: Longest plan in steps (static).
-        widths: Number of pairs to process at once.
+        limits: Number of pairs to process at once.
     """
     B = active.shape[0]
     if B == 0:
         no_flags, no_costs = jnp.zeros(0, bool), jnp.zeros(0, jnp.int32)
         return PairOptima(no_costs, no_costs, no_flags, no_flags)
     board = joint_search.geometry(free.shape[-1])
-    backend = select_backend(widths.kernels, horizon, board)
-    width = min(B, max_pairs(backend, None, board, widths))
+    backend = select_backend(limits.kernels, horizon, board)
+    width = min(B, max_pairs(backend, None, board, limits))
     pairs = joint_search.two_agent_lanes(free, starts, goals, active, board, solo_distances)
     far = jnp.full(B, FAR, jnp.int32)
 
@@ -117,7 +117,7 @@ class PairBounds(NamedTuple):
 
 
 def pair_bounds(
-    batch: Instance, boards: PreparedBoards, active: jax.Array, horizon: int, widths: Widths
+    batch: Instance, boards: PreparedBoards, active: jax.Array, horizon: int, limits: Limits
 ) -> PairBounds:
     """Solve all pairs of agents of the active boards, bool (B,), and return the bounds."""
     B, K = batch.agent_mask.shape
@@ -132,10 +132,10 @@ def pair_bounds(
         jnp.tile(boards.free, P),
         *map(pair_values, (boards.starts, boards.goals, boards.solo_distances)),
     )
-    delay_free = delay_free_pairs(pairs, exists.reshape(-1), horizon, widths).reshape(P, B)
+    delay_free = delay_free_pairs(pairs, exists.reshape(-1), horizon, limits).reshape(P, B)
     searched = exists & ~delay_free
     optima = pair_optima(
-        *_pair_positions(batch), pairs.solo_distances, searched.reshape(-1), horizon, widths
+        *_pair_positions(batch), pairs.solo_distances, searched.reshape(-1), horizon, limits
     )
     optima = jax.tree.map(lambda leaf: leaf.reshape(P, B), optima)
     solved = searched & (optima.makespan < FAR) & ~optima.unsolvable
@@ -153,7 +153,7 @@ def pair_bounds(
 
 
 def pair_staircases(
-    batch: Instance, boards: PreparedBoards, costs: jax.Array, active: jax.Array, widths: Widths
+    batch: Instance, boards: PreparedBoards, costs: jax.Array, active: jax.Array, limits: Limits
 ) -> jax.Array:
     """Return the staircases of interfering pairs, uint32 (2, P, B), and 0 for other pairs.
 
@@ -162,7 +162,7 @@ def pair_staircases(
         boards: The same boards, prepared.
         costs: int16 (P, B), see `PairBounds`.
         active: bool (B,), boards to search.
-        widths: Number of pairs to process at once.
+        limits: Number of pairs to process at once.
     """
     B, K = batch.agent_mask.shape
     i, j = (np.array(side) for side in zip(*agent_pairs(K), strict=True))
@@ -170,7 +170,7 @@ def pair_staircases(
     searched = exists & (costs > boards.solo_distances[i] + boards.solo_distances[j])
     solo_distances = jnp.stack([boards.solo_distances[i], boards.solo_distances[j]]).reshape(2, -1)
     words = arrivals.staircases(
-        *_pair_positions(batch), solo_distances, searched.reshape(-1), widths
+        *_pair_positions(batch), solo_distances, searched.reshape(-1), limits
     )
     return words.reshape(2, len(i), B)
 

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxlake.solver.chunks import Widths
+from jaxlake.solver.chunks import Limits
 from jaxlake.solver.materialize import materialize
 from jaxlake.solver.space_time import NEVER
 
@@ -45,10 +45,10 @@ def geometry(size: int) -> Geometry:
     return Geometry(size + 1, cells, -(-cells // 32))
 
 
-def max_joint_boards(board: Geometry, widths: Widths, horizon: int | None) -> int:
+def max_joint_boards(board: Geometry, limits: Limits, horizon: int | None) -> int:
     """Return how many boards to search at once, with a history if `horizon` is not None."""
     layers = 8 if horizon is None else 8 + horizon
-    return widths.max_items(widths.joint_boards, 4 * board.words * board.cells * layers)
+    return limits.max_items(limits.joint_boards, 4 * board.words * board.cells * layers)
 
 
 class TwoAgentBoards(NamedTuple):

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxlake.board.instance import Instance
-from jaxlake.solver.chunks import BatchMajor, Widths, map_chunks
+from jaxlake.solver.chunks import BatchMajor, Limits, map_chunks
 from jaxlake.solver.kernels import joint
 from jaxlake.solver.kernels.pair_lanes import max_pairs, select_backend
 from jaxlake.solver.pairs import joint_search
@@ -35,7 +35,7 @@ class _TwoAgentResults(NamedTuple):
 
 
 def solve_two(
-    batch: Instance, solo_distances: jax.Array, active: jax.Array, horizon: int, widths: Widths
+    batch: Instance, solo_distances: jax.Array, active: jax.Array, horizon: int, limits: Limits
 ) -> Solution:
     """Solve the active boards with two agents exactly.
 
@@ -48,7 +48,7 @@ def solve_two(
         solo_distances: int16 (2, B), distance of each agent alone.
         active: bool (B,), boards to solve.
         horizon: Longest plan in steps (static).
-        widths: Number of boards to process at once.
+        limits: Number of boards to process at once.
     """
     B = len(active)
     playing = active & batch.agent_mask[:, 0] & batch.agent_mask[:, 1]
@@ -57,8 +57,8 @@ def solve_two(
     lanes = joint_search.two_agent_lanes(
         free, batch.starts, batch.goals, playing, board, solo_distances
     )
-    backend = select_backend(widths.kernels, horizon, board)
-    width = max(1, min(B, max_pairs(backend, horizon, board, widths)))
+    backend = select_backend(limits.kernels, horizon, board)
+    width = max(1, min(B, max_pairs(backend, horizon, board, limits)))
     history: JointHistory | None = None  # a kernel has its own memory
     if backend is None:
         # Chunks share the memory: the search writes every set before it reads it.

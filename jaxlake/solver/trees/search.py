@@ -16,7 +16,7 @@ from jaxlake.solver.chunks import (
     NODE_LANES,
     SHARED_SPLITS,
     TEAM_LANES,
-    Widths,
+    Limits,
     order_active_first,
 )
 from jaxlake.solver.kernels import tree
@@ -45,16 +45,16 @@ class _SearchState(NamedTuple):
     num_started: jax.Array  # int32 (), number of started queries
 
 
-def search_with_teams(queries: TreeQueries, horizon: int, widths: Widths) -> QueryResults:
+def search_with_teams(queries: TreeQueries, horizon: int, limits: Limits) -> QueryResults:
     """Search each tree with one lane, then the unfinished trees with teams of lanes."""
     R, Q = queries.free.shape
-    backend = tree.select_backend(widths.kernels, R, horizon)
+    backend = tree.select_backend(limits.kernels, R, horizon)
     if backend is not None:
-        search = partial(tree.search_trees, horizon=horizon, backend=backend, widths=widths)
+        search = partial(tree.search_trees, horizon=horizon, backend=backend, limits=limits)
     else:
         # Two queries per board. The number of lanes is a power of two, which team sizes divide.
         lane_bytes = 8 * len(queries.starts) * (horizon + 1) * R * queries.free.dtype.itemsize
-        max_lanes = widths.max_items(widths.tree_lanes, lane_bytes)
+        max_lanes = limits.max_items(limits.tree_lanes, lane_bytes)
         lanes = min(1 << (max_lanes.bit_length() - 1), 1 << (Q // 2 - 1).bit_length())
         lanes = max(TEAM_LANES, lanes)
         search = partial(search_trees, horizon=horizon, lanes=lanes)

@@ -18,7 +18,7 @@ from jaxlake import Status, lake_params
 from jaxlake.generator import generate, generate_sharded
 from jaxlake.generator.candidates import decode_boards, draw_codes
 from jaxlake.generator.generation import _sharded_batch_size
-from jaxlake.solver import default_horizon, widths_for
+from jaxlake.solver import default_horizon, limits_for
 from jaxlake.solver.solution import unknown_solution
 from tests.jaxlake.solver.boards import assert_same, select_rows
 
@@ -269,10 +269,10 @@ np.savez(sys.argv[1], *jax.tree.leaves(made))
 def test_devices_share_a_batch_equally(devices):
     with pytest.raises(ValueError, match="devices must have at least 1 device"):
         generate_sharded(jax.random.key(0), MIXTURES[0], 4, devices=())
-    shared = _sharded_batch_size(None, 1 << 24, devices, widths_for("gpu"))
+    shared = _sharded_batch_size(None, 1 << 24, devices, limits_for("gpu"))
     assert shared % devices == 0
     assert 1 <= shared <= 1 << 20
-    assert _sharded_batch_size(2 * devices + 1, 8, devices, widths_for("cpu")) == 3 * devices
+    assert _sharded_batch_size(2 * devices + 1, 8, devices, limits_for("cpu")) == 3 * devices
 
 
 def _make_unchecked_params(**fields):

@@ -7,8 +7,8 @@ SCRIPT = """
 import sys
 sys.modules["jax.experimental.pallas.triton"] = None  # as if a later JAX had removed it
 import jax, jaxlake
-from jaxlake.solver import widths_for
-assert widths_for("tpu").kernels and not widths_for("gpu").kernels
+from jaxlake.solver import limits_for
+assert limits_for("tpu").kernels and not limits_for("gpu").kernels
 jax.default_backend = lambda: "gpu"
 board = jaxlake.parse_grid(["S F G", "s H F", "g F F"])
 print(jaxlake.solve(board, horizon=8).sum_of_costs)

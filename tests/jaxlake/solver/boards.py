@@ -17,7 +17,7 @@ from benchmarks import oracles
 from benchmarks.oracles.boards import Board, GridBoard
 from jaxlake import Status
 from jaxlake.board.instance import numpy_instance
-from jaxlake.solver import DEFAULT_HORIZON, many_slots, widths_for
+from jaxlake.solver import DEFAULT_HORIZON, limits_for, many_slots
 from jaxlake.solver.certificates import PreparedBoards
 from jaxlake.solver.pairs.bounds import pair_staircases
 from jaxlake.solver.space_time import NEVER
@@ -137,7 +137,7 @@ def solve(boards: jaxlake.Instance, batch: int, **options) -> jaxlake.Solution:
 def _tree_solver(horizon: int):
     def solve(boards, most):
         budget = many_slots.budgets(boards, most)
-        return many_slots.solve_many_slots(boards, horizon, budget, widths_for(), dense=False)
+        return many_slots.solve_many_slots(boards, horizon, budget, limits_for(), dense=False)
 
     return jax.jit(solve)
 
@@ -152,7 +152,7 @@ def all_pair_staircases(batch: jaxlake.Instance, boards: PreparedBoards) -> jax.
     batch = jax.tree.map(jnp.asarray, batch)
     slots, count = boards.starts.shape
     upper_bounds = jnp.full((slots * (slots - 1) // 2, count), 3 * NEVER)
-    return pair_staircases(batch, boards, upper_bounds, jnp.ones(count, bool), widths_for())
+    return pair_staircases(batch, boards, upper_bounds, jnp.ones(count, bool), limits_for())
 
 
 def select_rows(tree, i):

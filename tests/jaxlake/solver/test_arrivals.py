@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from benchmarks import oracles
-from jaxlake.solver import widths_for
+from jaxlake.solver import limits_for
 from jaxlake.solver.certificates import prepare_boards
 from jaxlake.solver.pairs.arrivals import EXCESSES, staircases
 from tests.jaxlake.solver.boards import instances, random_grids, with_starts_on_goals
@@ -21,11 +21,11 @@ def grids():
     return solvable[:COUNT]
 
 
-def _compute_staircases(grids, widths):
+def _compute_staircases(grids, limits):
     boards = instances(grids, SIZE, 2)
     arguments = (jnp.asarray(leaf) for leaf in (~boards.holes, boards.starts, boards.goals))
-    solo_distances = prepare_boards(boards, widths).solo_distances
-    return np.asarray(staircases(*arguments, solo_distances, jnp.ones(len(grids), bool), widths))
+    solo_distances = prepare_boards(boards, limits).solo_distances
+    return np.asarray(staircases(*arguments, solo_distances, jnp.ones(len(grids), bool), limits))
 
 
 def _unpack_entries(words):
@@ -35,7 +35,7 @@ def _unpack_entries(words):
 
 
 def test_staircases_match_enumerated_plans(grids):
-    stairs = _unpack_entries(_compute_staircases(grids, widths_for()))
+    stairs = _unpack_entries(_compute_staircases(grids, limits_for()))
     heights = set()
     for b, grid in enumerate(grids):
         solo_distances = oracles.boards.solo_distances(oracles.read(grid))

@@ -1,11 +1,11 @@
-"""The processing order of lanes, and default widths."""
+"""The processing order of lanes, and default limits."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxlake.solver.chunks import order_active_first, widths_for
+from jaxlake.solver.chunks import limits_for, order_active_first
 
 RANDOM = np.random.default_rng(20261126)
 
@@ -18,10 +18,10 @@ def test_order_active_first_is_a_stable_sort(count, share):
     np.testing.assert_array_equal(jax.jit(order_active_first)(jnp.asarray(active)), expected)
 
 
-def test_default_widths_follow_the_default_device(monkeypatch):
+def test_default_limits_follow_the_default_device(monkeypatch):
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    assert widths_for() == widths_for("gpu")
+    assert limits_for() == limits_for("gpu")
     for device in (jax.local_devices(backend="cpu")[0], "cpu"):
         with jax.default_device(device):
-            assert widths_for() == widths_for("cpu")
-    assert widths_for("tpu", 32 << 30).loop_bytes == 2 * widths_for("tpu").loop_bytes
+            assert limits_for() == limits_for("cpu")
+    assert limits_for("tpu", 32 << 30).loop_bytes == 2 * limits_for("tpu").loop_bytes

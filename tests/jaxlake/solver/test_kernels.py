@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import pytest
 from jax.experimental import pallas
 
-from jaxlake.solver import Kernels, Status, Widths, certificates, space_time, widths_for
+from jaxlake.solver import Kernels, Limits, Status, certificates, limits_for, space_time
 from jaxlake.solver.chunks import NODE_LANES, SHARED_SPLITS, TEAM_LANES
 from jaxlake.solver.kernels import joint, planning, tree
 from jaxlake.solver.kernels.pair_lanes import num_lanes
@@ -32,7 +32,7 @@ from tests.jaxlake.solver.boards import (
 triton = pytest.importorskip("jax.experimental.pallas.triton")
 
 HORIZON = 12
-BACKEND = widths_for().kernels or Kernels.INTERPRETED
+BACKEND = limits_for().kernels or Kernels.INTERPRETED
 
 
 def _make_boards(seed, count, size, agents):
@@ -42,8 +42,8 @@ def _make_boards(seed, count, size, agents):
 
 @pytest.mark.parametrize("upwards", [False, True])
 def test_planning_kernels_equal_loops(upwards):
-    widths = Widths(1, 1, 1, 1)
-    boards = certificates.prepare_boards(_make_boards(1, 600, 4, 3), widths)
+    limits = Limits(1, 1, 1, 1)
+    boards = certificates.prepare_boards(_make_boards(1, 600, 4, 3), limits)
     free, starts, goals, solo_distances = boards
     assert (planning.compute_solo_distances(free, starts, goals, BACKEND) == solo_distances).all()
     connected = jnp.all(solo_distances < space_time.NEVER, axis=0)
@@ -67,7 +67,7 @@ def _compare_joint_searches(batch, playing, horizon, *, waiting=True, backend=BA
     """Assert that loops and kernel agree; return the kernel's plans and the searched boards."""
     count, size = batch.holes.shape[:2]
     board = joint_search.geometry(size)
-    solo_distances = certificates.prepare_boards(batch, Widths(1, 1, 1, 1)).solo_distances
+    solo_distances = certificates.prepare_boards(batch, Limits(1, 1, 1, 1)).solo_distances
     board_arrays = ~batch.holes, batch.starts, batch.goals
     lanes = joint_search.two_agent_lanes(*board_arrays, playing, board, solo_distances)
     pairs = lanes.lay_out(board_arrays[0], board)
@@ -147,11 +147,11 @@ def test_joint_search_backends_equal_loops(backend, monkeypatch):
 
 def _compare_staircases(batch, requested, backend=BACKEND):
     """Assert that loops and kernel agree; return the staircases, uint32 (2, B)."""
-    solo_distances = certificates.prepare_boards(batch, Widths(1, 1, 1, 1)).solo_distances
+    solo_distances = certificates.prepare_boards(batch, Limits(1, 1, 1, 1)).solo_distances
     arguments = ~batch.holes, batch.starts, batch.goals, solo_distances, requested
     compute_staircases = jax.jit(arrivals.staircases, static_argnums=5)
-    expected = compute_staircases(*arguments, Widths(64, 64, 64, 1 << 26))
-    actual = compute_staircases(*arguments, Widths(64, 64, 1 << 12, 1 << 26, backend))
+    expected = compute_staircases(*arguments, Limits(64, 64, 64, 1 << 26))
+    actual = compute_staircases(*arguments, Limits(64, 64, 1 << 12, 1 << 26, backend))
     assert (actual == expected).all()
     return actual
 
@@ -179,7 +179,7 @@ def test_staircase_backends_equal_loops(backend, monkeypatch):
 def _tree_queries(seed, count, size, agents):
     """Return queries: half per objective, a third without waits, a ninth inactive."""
     batch = _make_boards(seed, count, size, agents)
-    boards = certificates.prepare_boards(batch, Widths(1, 1, 1, 1))
+    boards = certificates.prepare_boards(batch, Limits(1, 1, 1, 1))
     connected = jnp.all(boards.solo_distances < space_time.NEVER, axis=0)
     solo_distances = jnp.where(connected, boards.solo_distances, 0)
     index = jnp.arange(count)
@@ -213,7 +213,7 @@ def _compare_tree_searches(queries):
 
     def by_kernel(queries, team, split, helpers):
         # With this little memory, each program processes several rounds of queries.
-        options = {"horizon": HORIZON, "backend": BACKEND, "widths": Widths(1, 1, 1, 1 << 20)}
+        options = {"horizon": HORIZON, "backend": BACKEND, "limits": Limits(1, 1, 1, 1 << 20)}
         return tree.search_trees(queries, **options, team=team, split=split, helpers=helpers)
 
     loops, answers = jax.jit(by_loops), []
@@ -254,15 +254,15 @@ def test_solver_with_kernels_equals_loops(size, agents, count):
     kinds = {"sizes": tuple(range(2, size + 1)), "agents": (2, agents)}
     grids = random_grids(3, count // 2, **kinds) + with_starts_on_goals(3, count // 2, **kinds)
     boards = instances(grids, size, agents)
-    widths = Widths(1 << 13, 1 << 7, 1 << 13, 1 << 30)
-    expected = solve(boards, count, widths=widths)
-    assert_same(solve(boards, count, widths=replace(widths, kernels=BACKEND)), expected)
+    limits = Limits(1 << 13, 1 << 7, 1 << 13, 1 << 30)
+    expected = solve(boards, count, limits=limits)
+    assert_same(solve(boards, count, limits=replace(limits, kernels=BACKEND)), expected)
     assert set(expected.status.tolist()) >= {Status.OPTIMAL, Status.UNSOLVABLE}
 
 
 def test_single_agent_kernels_equal_loops():
     boards = instances(random_grids(4, 200, (2, 3, 4), agents=(1,)), 4, 1)
-    widths = Widths(64, 1, 1, 1 << 30)
-    expected = solve(boards, 200, widths=widths)
-    assert_same(solve(boards, 200, widths=replace(widths, kernels=BACKEND)), expected)
+    limits = Limits(64, 1, 1, 1 << 30)
+    expected = solve(boards, 200, limits=limits)
+    assert_same(solve(boards, 200, limits=replace(limits, kernels=BACKEND)), expected)
     assert set(expected.status.tolist()) == {Status.OPTIMAL, Status.UNSOLVABLE}

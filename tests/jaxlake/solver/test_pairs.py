@@ -6,7 +6,7 @@ import jax
 import numpy as np
 
 from benchmarks import oracles
-from jaxlake.solver import widths_for
+from jaxlake.solver import limits_for
 from jaxlake.solver.certificates import prepare_boards
 from jaxlake.solver.pairs.bounds import pair_optima
 from jaxlake.solver.pairs.joint_search import FAR
@@ -19,8 +19,8 @@ def test_only_requested_pairs_are_searched():
     grids = random_grids(0, COUNT, sizes=tuple(range(2, SIZE + 1)), agents=(2,), holes=0.55)
     active = np.random.default_rng(0).random(COUNT) < 0.8
     boards = instances(grids, SIZE, 2)
-    solo_distances = prepare_boards(boards, widths_for()).solo_distances
-    solve = jax.jit(partial(pair_optima, horizon=64, widths=widths_for()))
+    solo_distances = prepare_boards(boards, limits_for()).solo_distances
+    solve = jax.jit(partial(pair_optima, horizon=64, limits=limits_for()))
     optima = jax.device_get(
         solve(~boards.holes, boards.starts, boards.goals, solo_distances, active)
     )

@@ -15,7 +15,7 @@ import jaxlake
 from benchmarks import oracles
 from jaxlake import Status
 from jaxlake.board.instance import pad_instance
-from jaxlake.solver import Widths, solve_batch, widths_for
+from jaxlake.solver import Limits, limits_for, solve_batch
 from jaxlake.solver.solution import unknown_solution
 from tests.jaxlake.solver.boards import (
     ANSWER_FIELDS,
@@ -193,11 +193,11 @@ def test_joint_state_sets_solve_open_crowded_boards():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("agents", [2, 3])
-def test_solutions_are_independent_of_widths(agents):
+def test_solutions_are_independent_of_limits(agents):
     boards = instances(random_grids(7, SMALL_BATCH, sizes=(4, 5, 6), agents=(2, agents)), 6, agents)
     expected = solve(boards, SMALL_BATCH)
-    for widths in (Widths(7, 16, 3, 1 << 20), replace(widths_for("gpu"), kernels=None)):
-        assert_same(solve(boards, SMALL_BATCH, widths=widths), expected)
+    for limits in (Limits(7, 16, 3, 1 << 20), replace(limits_for("gpu"), kernels=None)):
+        assert_same(solve(boards, SMALL_BATCH, limits=limits), expected)
 
 
 @pytest.mark.slow
@@ -226,7 +226,7 @@ def test_invalid_arguments_raise():
     with pytest.raises(ValueError, match=r"max_expansions must have shape \(\), got \(1,\)"):
         jaxlake.solve(select_rows(boards, 0), max_expansions=np.full(1, 16_384))
     with pytest.raises(ValueError, match="tree_lanes must be at least 1, got 0"):
-        Widths(1, 0, 1, 1)
+        Limits(1, 0, 1, 1)
     board = jaxlake.parse_grid(["S G", "s g"])
     with pytest.raises(ValueError, match=r"horizon must be in \[1, 4096\], got 0"):
         jaxlake.solve(board, horizon=0)

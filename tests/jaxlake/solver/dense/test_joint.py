@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks import oracles
 from jaxlake import Status
-from jaxlake.solver import widths_for
+from jaxlake.solver import limits_for
 from jaxlake.solver.certificates import prepare_boards
 from jaxlake.solver.dense import joint
 from jaxlake.solver.dense.components import DenseBoards, component_sizes
@@ -55,16 +55,16 @@ def _prepare(grids, size, slots):
         makespan_bounds=bounds,
         cost_bounds=bounds,
     )
-    prepared = prepare_boards(batch, widths_for())
+    prepared = prepare_boards(batch, limits_for())
     active = jnp.all(prepared.solo_distances < NEVER, axis=0)
-    sizes = component_sizes(prepared, active, widths_for())
+    sizes = component_sizes(prepared, active, limits_for())
     return boards, np.asarray(active), np.asarray(sizes)
 
 
 def _solver(axis_size, horizon=HORIZON, **chunks):
-    widths = widths_for(**chunks)
+    limits = limits_for(**chunks)
     solver = jax.jit(
-        lambda boards, active: joint.solve_dense(boards, active, horizon, axis_size, widths)
+        lambda boards, active: joint.solve_dense(boards, active, horizon, axis_size, limits)
     )
     return lambda boards, active: jax.device_get(solver(boards, active))
 
