@@ -13,7 +13,7 @@ ODD_BYTES = (b"9" * 5000, b"\x1b[2J", b"[" * 300, b'"', b"\0", b"\xff\xfe", b"1e
 
 
 @contextmanager
-def refused(kind: type[Exception], max_length: int = 2000) -> Iterator[None]:
+def allow_only(kind: type[Exception], max_length: int = 2000) -> Iterator[None]:
     """Allow no error other than one of this kind with a short message."""
     try:
         yield
@@ -22,19 +22,19 @@ def refused(kind: type[Exception], max_length: int = 2000) -> Iterator[None]:
             raise AssertionError(f"the message has {len(str(error))} characters") from error
 
 
-def altered(value: Any, rng: random.Random, share: float = 0.1) -> Any:
+def alter_json(value: Any, rng: random.Random, share: float = 0.1) -> Any:
     """Return a tree of JSON values with random members replaced or removed."""
     if rng.random() < share:
         return rng.choice(ODD_VALUES)
     if isinstance(value, dict):
         remaining = [name for name in value if rng.random() > share / 4]
-        return {name: altered(value[name], rng, share) for name in remaining}
+        return {name: alter_json(value[name], rng, share) for name in remaining}
     if isinstance(value, list):
-        return [altered(item, rng, share) for item in value if rng.random() > share / 8]
+        return [alter_json(item, rng, share) for item in value if rng.random() > share / 8]
     return value
 
 
-def damaged(content: bytes, rng: random.Random) -> bytes:
+def damage_bytes(content: bytes, rng: random.Random) -> bytes:
     """Return bytes with a flipped bit, an insertion, a gap, a copied piece, or an early end."""
     position, source = rng.randrange(len(content)), rng.randrange(len(content))
     head, tail = content[:position], content[position:]

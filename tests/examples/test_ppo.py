@@ -12,7 +12,7 @@ import pytest
 from examples.ppo import MAX_STEPS, Settings, evaluate, initial_network, train
 from jaxlake.environment import env_params
 from jaxlake.solver.solution import unknown_solution
-from tests.jaxlake.solver.boards import random_pool
+from tests.jaxlake.solver.boards import draw_pool
 from tests.paths import ROOT
 
 SETTINGS = replace(Settings(), updates=16, environments=128, epochs=2, minibatches=4, width=64)
@@ -20,7 +20,7 @@ SETTINGS = replace(Settings(), updates=16, environments=128, epochs=2, minibatch
 
 @pytest.mark.slow
 def test_ppo_learns_two_seeds_at_once():
-    _, boards = random_pool(1, 256, [2], [2], 2, 2, holes=0.0)
+    _, boards = draw_pool(1, 256, [2], [2], 2, 2, hole_ratio=0.0)
     pool = env_params(boards, max_steps=MAX_STEPS)
     keys = jax.random.split(jax.random.key(0), 2)
     networks, success = jax.jit(jax.vmap(lambda key: train(key, pool, SETTINGS)))(keys)

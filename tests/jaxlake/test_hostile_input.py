@@ -18,7 +18,7 @@ from jaxlake.datasets.source_files import DatasetError
 from jaxlake.errors import escape_controls
 from jaxlake.files import MAX_DEPTH, load_json
 from jaxlake.language.answers import parse_answer
-from tests.hostile import altered, damaged
+from tests.hostile import alter_json, damage_bytes
 
 DEEP = {
     "objects": '{"a":' * 900 + "1" + "}" * 900,
@@ -145,9 +145,9 @@ def test_convert_reads_or_rejects_damaged_files(tmp_path, capsys):
         for name, content in originals.items():
             (tmp_path / name).write_bytes(content)
         name = rng.choice(sorted(originals))
-        content = damaged(originals[name], rng)
+        content = damage_bytes(originals[name], rng)
         if name == "rows.jsonl" and number % 2:
-            content = json.dumps(altered(ROW, rng, 0.2)).encode()
+            content = json.dumps(alter_json(ROW, rng, 0.2)).encode()
         (tmp_path / name).write_bytes(content)
         map_file = str(tmp_path / "a.map")
         options = [] if "rows" in name else ["--map", map_file, "--agents", "2"]

@@ -8,20 +8,26 @@ import jaxlake
 from benchmarks import oracles
 from benchmarks.oracles.boards import solo_distances
 from jaxlake import Status
-from tests.jaxlake.solver.boards import ANSWER_FIELDS, instances, random_grids, select_rows, solver
+from tests.jaxlake.solver.boards import (
+    ANSWER_FIELDS,
+    draw_grids,
+    make_instances,
+    make_solver,
+    select_rows,
+)
 
-GRIDS = random_grids(11, 200, sizes=(2, 3, 4, 5, 6, 7), agents=(1,), holes=0.6)
+GRIDS = draw_grids(11, 200, sizes=(2, 3, 4, 5, 6, 7), agent_counts=(1,), hole_ratio=0.6)
 T = 24
 
 
 @pytest.fixture(scope="module")
 def boards():
-    return instances(GRIDS, max_size=7, max_agents=1)
+    return make_instances(GRIDS, max_size=7, max_agents=1)
 
 
 @pytest.fixture(scope="module")
 def solutions(boards):
-    return jax.device_get(solver(horizon=T)(boards))
+    return jax.device_get(make_solver(horizon=T)(boards))
 
 
 def shortest_path_length(grid):
@@ -56,6 +62,6 @@ def test_single_agent_boards_are_distinct_and_solved():
 
 @pytest.mark.slow
 def test_one_and_two_slots_give_equal_solutions(solutions):
-    padded = jax.device_get(solver(horizon=T)(instances(GRIDS, max_size=7, max_agents=2)))
+    padded = jax.device_get(make_solver(horizon=T)(make_instances(GRIDS, max_size=7, max_agents=2)))
     for name in ANSWER_FIELDS:
         assert np.array_equal(getattr(padded, name), getattr(solutions, name)), name

@@ -14,7 +14,7 @@ from jaxlake import Failure, Solution, Status
 from jaxlake.board.dynamics import as_actions
 from jaxlake.board.instance import pad_instance
 from jaxlake.environment import split_joint_action
-from tests.jaxlake.solver.boards import instances
+from tests.jaxlake.solver.boards import make_instances
 
 AGENTS, UNKNOWN = 4, (-3, 5, 99)
 """Slots of the boards below, and invalid action numbers."""
@@ -117,7 +117,7 @@ def corrupted():
     costs -= draw.integers(0, 2, costs.shape)
     optima = _make_optima(draw.choice([Status.OPTIMAL, Status.UNKNOWN], len(plans)), *costs.T)
     parsed = np.ones(len(plans), bool)
-    return verdicts, standing, (instances(grids, 7, AGENTS), padded, lengths, parsed, optima)
+    return verdicts, standing, (make_instances(grids, 7, AGENTS), padded, lengths, parsed, optima)
 
 
 def test_verify_matches_python_reference(corrupted):

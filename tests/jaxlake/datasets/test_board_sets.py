@@ -29,7 +29,7 @@ from jaxlake.datasets import (
 )
 from jaxlake.errors import UserError
 from jaxlake.generator import generate, lake_params, part_of
-from tests.hostile import altered, damaged, refused
+from tests.hostile import allow_only, alter_json, damage_bytes
 from tests.jaxlake.datasets import small_set
 from tests.jaxlake.solver.boards import assert_same, select_rows
 
@@ -282,10 +282,10 @@ def test_damaged_set_is_rejected_or_reads_equal(copy, finished):
         for file in finished.iterdir():
             shutil.copy(file, copy)
         if number % 2:
-            (copy / "manifest.json").write_text(json.dumps(altered(manifest, rng)))
+            (copy / "manifest.json").write_text(json.dumps(alter_json(manifest, rng)))
         else:
             file = rng.choice(sorted(copy.iterdir()))
-            file.write_bytes(damaged(file.read_bytes(), rng))
-        with refused(DatasetError):
+            file.write_bytes(damage_bytes(file.read_bytes(), rng))
+        with allow_only(DatasetError):
             read_counts(copy)
             assert_same(load_set(copy), expected)

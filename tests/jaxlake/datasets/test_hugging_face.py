@@ -13,7 +13,7 @@ from jaxlake.datasets import to_hugging_face
 from jaxlake.language.answers import parse_answer
 from jaxlake.language.rewards import lake_reward
 from jaxlake.solver import solve_batch
-from tests.jaxlake.solver.boards import instances, random_grids
+from tests.jaxlake.solver.boards import draw_grids, make_instances
 
 SINGLE = [["S F G", "F H F", "H F F"], ["F S", "G F"]]
 
@@ -21,7 +21,7 @@ SINGLE = [["S F G", "F H F", "H F F"], ["F S", "G F"]]
 @pytest.fixture(scope="module")
 def boards():
     """Return solved, unsolvable and unknown boards of one and two agents, with solutions."""
-    batch = instances([*random_grids(9, 60, (2, 3, 4, 5, 6), (2,), 0.4), *SINGLE], 7, 2)
+    batch = make_instances([*draw_grids(9, 60, (2, 3, 4, 5, 6), (2,), 0.4), *SINGLE], 7, 2)
     solutions = jax.device_get(solve_batch(batch, horizon=6))
     assert {Status(status) for status in solutions.status} == set(Status)
     assert solutions.needs_wait.any()
@@ -39,7 +39,9 @@ def test_boards_without_solutions_are_their_grids(boards):
     assert converted.column_names == ["grid", "size", "num_agents"]
     grids = [parse_grid(grid) for grid in converted["grid"]]
     batch = jaxlake.stack_instances(grids)
-    assert jax.tree.all(jax.tree.map(np.array_equal, batch, instances(converted["grid"], 6, 2)))
+    assert jax.tree.all(
+        jax.tree.map(np.array_equal, batch, make_instances(converted["grid"], 6, 2))
+    )
 
 
 def test_dataset_round_trips_through_parquet_and_json(dataset, tmp_path):
@@ -77,6 +79,6 @@ def test_to_hugging_face_rejects_invalid_arguments(boards):
     with pytest.raises(ValueError, match=r"must have shape \(B,\), got \(\)"):
         to_hugging_face(parse_grid(SINGLE[0]))
     with pytest.raises(ValueError, match="solutions must have 2 entries, got 62"):
-        to_hugging_face(instances(SINGLE, 3, 2), solutions)
+        to_hugging_face(make_instances(SINGLE, 3, 2), solutions)
     with pytest.raises(ValueError, match=r"style must be one of .*, got 'short'"):
         to_hugging_face(batch, prompt="short")

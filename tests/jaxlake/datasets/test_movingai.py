@@ -10,7 +10,12 @@ import pytest
 from benchmarks.oracles import distances_to
 from jaxlake import format_grid
 from jaxlake.datasets import DatasetError, Scenario, movingai
-from tests.jaxlake.solver.boards import assert_same, instances, select_rows, with_starts_on_goals
+from tests.jaxlake.solver.boards import (
+    assert_same,
+    draw_starts_on_goals,
+    make_instances,
+    select_rows,
+)
 
 MAP = "type octile\nheight 3\nwidth 4\nmap\n.G@T\nSO.W\n....\n"
 SCEN = (
@@ -59,10 +64,10 @@ def test_movingai_files_round_trip(tmp_path):
     rng = random.Random(1)
     for number in range(40):
         agents = rng.randint(2, 5)
-        (oracle_board,) = with_starts_on_goals(
-            number, 1, sizes=(rng.randint(4, 8),), agents=(agents,)
+        (oracle_board,) = draw_starts_on_goals(
+            number, 1, sizes=(rng.randint(4, 8),), agent_counts=(agents,)
         )
-        board = select_rows(instances([oracle_board], oracle_board.size, agents), 0)
+        board = select_rows(make_instances([oracle_board], oracle_board.size, agents), 0)
         movingai.write_movingai(tmp_path, "b", board)
         scenarios = movingai.read_scen(tmp_path / "b.scen")
         grid_map = movingai.read_map(tmp_path / "b.map")

@@ -19,9 +19,9 @@ from jaxlake.environment import (
     make_for,
     split_joint_action,
 )
-from tests.jaxlake.solver.boards import assert_same, random_pool
+from tests.jaxlake.solver.boards import assert_same, draw_pool
 
-_, BOARDS = random_pool(5, 16, [3, 4], [2], 4, 2)
+_, BOARDS = draw_pool(5, 16, [3, 4], [2], 4, 2)
 PARAMS = env_params(BOARDS, max_steps=9)
 NAME = "MAPF-FrozenLake-4x4-2ag-v0"
 
@@ -185,7 +185,7 @@ def test_jaxmarl_observations_hold_the_world_state():
 def test_rejax_ppo_learns_an_easy_lake():
     from rejax import PPO
 
-    _, boards = random_pool(1, 64, [2], [2], 2, 2, holes=0.0)
+    _, boards = draw_pool(1, 64, [2], [2], 2, 2, hole_ratio=0.0)
     lake = _adapt_lake("gymnax-before-1.0", params=env_params(boards, max_steps=8))
     ppo = PPO.create(
         env=lake, total_timesteps=65_536, eval_freq=32_768, num_envs=64, num_steps=32, gamma=0.95

@@ -11,7 +11,7 @@ import jaxlake
 from benchmarks import oracles
 from jaxlake.environment import ConflictPolicy, resolve
 from jaxlake.environment.conflict_policies import first_failure, resolve_packed, resolve_unpacked
-from tests.jaxlake.solver.boards import instances
+from tests.jaxlake.solver.boards import make_instances
 
 K = 5
 N = 7
@@ -29,7 +29,7 @@ def crowds():
         grids.append(grid)
         positions.append(rng.sample(sorted(oracles.read(grid).free), agents))
     actions = [[rng.randrange(5) for _ in cells] for cells in positions]
-    boards = instances(grids, N, K)
+    boards = make_instances(grids, N, K)
     padded = np.zeros((len(grids), K, 2), np.int8)
     padded_actions = np.zeros((len(grids), K), np.int8)
     for i, (cells, joint) in enumerate(zip(positions, actions, strict=True)):

@@ -9,7 +9,7 @@ import pytest
 from jaxlake.environment import Box, Compact, LakeEnvironment, Tree, registered, spec
 from jaxlake.environment.conformance import ConformanceError, check_environment
 from jaxlake.environment.params import env_params
-from tests.jaxlake.solver.boards import random_pool
+from tests.jaxlake.solver.boards import draw_pool
 
 FIRST, *OTHERS = registered()
 
@@ -19,7 +19,7 @@ FIRST, *OTHERS = registered()
 )
 def test_registered_ids_conform(name):
     size, agents = spec(name).size, spec(name).num_agents
-    _, boards = random_pool(1, 8, [size], [agents], size, agents)
+    _, boards = draw_pool(1, 8, [size], [agents], size, agents)
     conflict = ("block_both", "priority", "fail")[agents % 3]
     check_environment(LakeEnvironment(conflict=conflict), env_params(boards))
 
@@ -111,7 +111,7 @@ CHANGES = [
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_check_environment_names_the_broken_contract(environment, reason):
-    _, boards = random_pool(1, 8, [4], [2], 4, 2)
+    _, boards = draw_pool(1, 8, [4], [2], 4, 2)
     with pytest.raises(ConformanceError) as caught:
         check_environment(environment, env_params(boards))
     assert caught.value.reason == reason, caught.value
@@ -129,6 +129,6 @@ def test_stochastic_dynamics_conform():
             self, key, state, _slip_actions(key, actions), params
         )
 
-    _, boards = random_pool(1, 8, [4], [2], 4, 2)
+    _, boards = draw_pool(1, 8, [4], [2], 4, 2)
     lake = _override_methods(**{name: slippery(name) for name in ("step", "step_env")})
     check_environment(lake, env_params(boards))

@@ -19,9 +19,9 @@ from jaxlake.environment import (
 )
 from jaxlake.environment.conformance import check_environment
 from jaxlake.environment.step_rewards import agent_reward
-from tests.jaxlake.solver.boards import assert_same, random_pool
+from tests.jaxlake.solver.boards import assert_same, draw_pool
 
-_, BOARDS = random_pool(3, 12, [3, 4], [1, 2, 3], 4, 3)
+_, BOARDS = draw_pool(3, 12, [3, 4], [1, 2, 3], 4, 3)
 PARAMS = env_params(BOARDS, max_steps=7)
 
 

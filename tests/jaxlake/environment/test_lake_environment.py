@@ -19,10 +19,10 @@ from jaxlake.policies import ShortestPathPolicy, roll_out
 from jaxlake.solver.solution import unknown_solution
 from tests.jaxlake.solver.boards import (
     assert_same,
-    instances,
-    random_pool,
+    draw_pool,
+    draw_starts_on_goals,
+    make_instances,
     select_rows,
-    with_starts_on_goals,
 )
 
 T = 24
@@ -48,8 +48,10 @@ def _mutate_plan(rng, plan):
 
 def test_fail_policy_matches_verify():
     rng = random.Random(7)
-    grids, _ = random_pool(1, 300, [2, 3, 4, 5, 6], [2], 8, 2)
-    boards = instances(grids + with_starts_on_goals(1, 100, sizes=(3, 4, 5), agents=(2,)), 8, 2)
+    grids, _ = draw_pool(1, 300, [2, 3, 4, 5, 6], [2], 8, 2)
+    boards = make_instances(
+        grids + draw_starts_on_goals(1, 100, sizes=(3, 4, 5), agent_counts=(2,)), 8, 2
+    )
     play = jax.jit(partial(roll_out, policy=ShortestPathPolicy(), max_steps=T))
     plans = np.asarray(play(jax.random.key(0), instances=boards).actions).tolist()
     unsolved = jax.vmap(lambda _: unknown_solution(T, 2))(boards.size)
@@ -160,7 +162,7 @@ def test_actions_of_invalid_shape_or_dtype_are_rejected(actions):
 
 @pytest.mark.parametrize("split", [True, False])
 def test_reset_draws_filled_boards_uniformly(split):
-    _, boards = random_pool(4, 7, [3, 4], [2], 4, 2)
+    _, boards = draw_pool(4, 7, [3, 4], [2], 4, 2)
     filled = np.array([False, True, True, False, True, True, True])
     params = env_params(boards, filled=filled)
     keys = jax.random.split(jax.random.key(5), 10_000)
@@ -177,7 +179,7 @@ def test_reset_draws_filled_boards_uniformly(split):
 
 def test_vmapped_params_equal_single_ones_without_retracing():
     environment = LakeEnvironment()
-    pools = [random_pool(seed, 6, [3 + seed], [2], 6, 2)[1] for seed in range(3)]
+    pools = [draw_pool(seed, 6, [3 + seed], [2], 6, 2)[1] for seed in range(3)]
     params = [env_params(pool, max_steps=4 + seed) for seed, pool in enumerate(pools)]
     traces = 0
 
@@ -234,7 +236,7 @@ def test_invalid_arguments_are_named():
 
 
 def test_invalid_pools_are_rejected():
-    _, boards = random_pool(4, 3, [3], [2], 4, 2)
+    _, boards = draw_pool(4, 3, [3], [2], 4, 2)
     with pytest.raises(ValueError, match="max_steps must be at least 1, got 0"):
         env_params(boards, max_steps=0)
     with pytest.raises(ValueError, match="filled must have shape"):

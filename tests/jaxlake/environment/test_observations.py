@@ -10,7 +10,7 @@ import pytest
 from benchmarks import oracles
 from jaxlake.environment import AgentCentred, Compact, Planes, unpack_rows
 from jaxlake.environment.params import EnvParams, EnvState, env_params
-from tests.jaxlake.solver.boards import random_pool
+from tests.jaxlake.solver.boards import draw_pool
 
 N, K = 7, 4
 MOVES = oracles.MOVES
@@ -25,7 +25,7 @@ class Scene(NamedTuple):
 @pytest.fixture(scope="module")
 def scene() -> Scene:
     """Return boards with agents in free cells, including the first and the last."""
-    grids, boards = random_pool(8, 40, [3, 4, 7], [2, 3], N, K)
+    grids, boards = draw_pool(8, 40, [3, 4, 7], [2, 3], N, K)
     params = env_params(boards, max_steps=9)
     positions = np.zeros((len(grids), K, 2), np.int8)
     for i, grid in enumerate(grids):

@@ -15,7 +15,7 @@ from jaxlake import format_grid, lake_params
 from jaxlake.generator import generate, part_of
 from jaxlake.generator.board_parts import draw_into_part
 from jaxlake.generator.candidates import decode_boards, draw_codes
-from tests.jaxlake.solver.boards import instances, select_rows
+from tests.jaxlake.solver.boards import make_instances, select_rows
 
 
 def _expected_part(grid, parts):
@@ -50,8 +50,8 @@ def test_board_part_matches_its_definition(parts):
         for _ in range(100)
     ]
     expected = [_expected_part(grid, parts) for grid in grids]
-    assert part_of(instances(grids, 8, 3), parts).tolist() == expected
-    assert part_of(instances(grids, 11, 5), parts).tolist() == expected
+    assert part_of(make_instances(grids, 8, 3), parts).tolist() == expected
+    assert part_of(make_instances(grids, 11, 5), parts).tolist() == expected
 
 
 @partial(jax.jit, static_argnums=(3, 4, 5, 6))

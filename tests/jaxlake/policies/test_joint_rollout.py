@@ -14,7 +14,7 @@ import jaxlake
 from benchmarks import oracles
 from jaxlake import Failure, Status, policies
 from jaxlake.policies import RandomPolicy, ShortestPathPolicy, roll_out, sweep
-from tests.jaxlake.solver.boards import assert_same, instances, select_rows
+from tests.jaxlake.solver.boards import assert_same, make_instances, select_rows
 
 N, K, T, B = 6, 3, 20, 1000
 
@@ -28,7 +28,7 @@ def _random_grids(seed, count, agents, holes=0.3):
 
 
 def _make_boards(grids):
-    return instances(grids, N, K)
+    return make_instances(grids, N, K)
 
 
 def _play(policy, boards, **options):
@@ -43,7 +43,7 @@ def _play(policy, boards, **options):
 def solved():
     """Return boards of two agents with their solutions."""
     grids = _random_grids(4, 80, 2, holes=0.4)
-    boards = instances(grids, N, 2)
+    boards = make_instances(grids, N, 2)
     return boards, jax.device_get(jax.jit(jax.vmap(partial(jaxlake.solve, horizon=T)))(boards))
 
 

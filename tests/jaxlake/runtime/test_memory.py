@@ -11,14 +11,14 @@ import jaxlake
 from jaxlake.policies import RandomPolicy, roll_out
 from jaxlake.runtime import memory
 from jaxlake.solver import solve_batch
-from tests.jaxlake.solver.boards import instances
+from tests.jaxlake.solver.boards import make_instances
 
 COUNT, STEPS = 1 << 20, 4096
 KEY, PARAMS = jax.random.key(0), jaxlake.lake_params(6)
 
 
 def many_boards():
-    board = instances([["S G", "F F"]], 2, 2)
+    board = make_instances([["S G", "F F"]], 2, 2)
     return jax.tree.map(lambda leaf: np.broadcast_to(leaf, (COUNT, *leaf.shape[1:])), board)
 
 

@@ -8,9 +8,9 @@ from jaxlake import generate, lake_params
 from jaxlake.datasets import make_set
 from jaxlake.generator import feasibility
 from jaxlake.policies import RandomPolicy, roll_out, sweep
-from tests.jaxlake.solver.boards import instances
+from tests.jaxlake.solver.boards import make_instances
 
-BOARDS = instances([["S G", "F F"]] * 2, 2, 2)
+BOARDS = make_instances([["S G", "F F"]] * 2, 2, 2)
 CALLS = {
     "generate": lambda key, folder: generate(key, lake_params(3), 4),
     "vmapped generate": lambda key, folder: jax.vmap(lambda key: generate(key, lake_params(3), 4))(

@@ -26,33 +26,35 @@ ANSWER_FIELDS = ("status", "sum_of_costs", "makespan", "needs_wait")
 """Fields of a solution that do not depend on the search."""
 
 
-def random_grids(
+def draw_grids(
     seed: int,
     count: int,
     sizes: tuple[int, ...] = tuple(range(2, 11)),
-    agents: tuple[int, ...] = (2, 3, 4, 5),
-    holes: float = 0.5,
+    agent_counts: tuple[int, ...] = (2, 3, 4, 5),
+    hole_ratio: float = 0.5,
 ) -> list[list[str]]:
     """Return `count` grids, cycling through sizes and numbers of agents.
 
-    The share of holes is at most `holes`. On half of the grids all agents share a component if it
-    has room.
+    The share of holes is at most `hole_ratio`. On half of the grids all agents share a component
+    if it has room.
     """
     rng = random.Random(seed)
     kinds = [
-        (n, k, together) for together in (0, 1) for n in sizes for k in agents if 2 * k <= n * n
+        (together, n, k)
+        for together, n, k in itertools.product((False, True), sizes, agent_counts)
+        if 2 * k <= n * n
     ]
     return [
-        oracles.random_grid(rng, n, rng.uniform(0, holes), k, together=bool(together))
-        for n, k, together in islice(cycle(kinds), count)
+        oracles.random_grid(rng, n, rng.uniform(0, hole_ratio), k, together=together)
+        for together, n, k in islice(cycle(kinds), count)
     ]
 
 
-def with_starts_on_goals(seed: int, count: int, **kinds) -> list[GridBoard]:
-    """Return boards of `random_grids` in which some goals are starts of other agents."""
+def draw_starts_on_goals(seed: int, count: int, **options) -> list[GridBoard]:
+    """Return boards of `draw_grids` in which some goals are starts of other agents."""
     rng = random.Random(seed)
     boards = []
-    for board in map(oracles.read, random_grids(seed, count, **kinds)):
+    for board in map(oracles.read, draw_grids(seed, count, **options)):
         starts, goals = board.starts, board.starts
         while not set(starts) & set(goals) or any(map(operator.eq, starts, goals)):
             goals = tuple(rng.sample(starts + board.goals, len(starts)))
@@ -60,7 +62,7 @@ def with_starts_on_goals(seed: int, count: int, **kinds) -> list[GridBoard]:
     return boards
 
 
-def filled_boards(*agents: int) -> list[GridBoard]:
+def make_filled_boards(*agent_counts: int) -> list[GridBoard]:
     """Return boards whose 3 to 5 agents fill all free cells, with every assignment of goals."""
     shapes = {
         3: [((0, 0), (0, 1), (0, 2)), ((0, 0), (0, 1), (1, 0))],
@@ -69,42 +71,44 @@ def filled_boards(*agents: int) -> list[GridBoard]:
     }
     return [
         GridBoard(3, frozenset(cells), cells, goals)
-        for cells in itertools.chain(*map(shapes.get, agents))
+        for cells in itertools.chain(*map(shapes.get, agent_counts))
         for goals in itertools.permutations(cells)
         if not any(map(operator.eq, cells, goals))
     ]
 
 
-def instances(grids: list[Board], max_size: int, max_agents: int) -> jaxlake.Instance:
-    return jaxlake.stack_instances([_instance(grid, max_size, max_agents) for grid in grids])
+def make_instances(grids: list[Board], max_size: int, max_agents: int) -> jaxlake.Instance:
+    return jaxlake.stack_instances([_make_instance(grid, max_size, max_agents) for grid in grids])
 
 
-def _instance(grid: Board, max_size: int, max_agents: int) -> jaxlake.Instance:
+def _make_instance(grid: Board, max_size: int, max_agents: int) -> jaxlake.Instance:
     if not isinstance(grid, GridBoard):
         return jaxlake.parse_grid(grid, max_size=max_size, max_agents=max_agents)
     holes, corners = np.ones((max_size, max_size), bool), np.zeros((2, max_agents, 2), np.int8)
     holes[tuple(np.transpose(list(grid.free)))] = False
-    agents = len(grid.starts)
-    corners[:, :agents] = grid.starts, grid.goals
-    return numpy_instance(holes, grid.size, *corners, agents)
+    num_agents = len(grid.starts)
+    corners[:, :num_agents] = grid.starts, grid.goals
+    return numpy_instance(holes, grid.size, *corners, num_agents)
 
 
-def random_pool(
+def draw_pool(
     seed: int,
     count: int,
     sizes: list[int],
-    agents: list[int],
+    agent_counts: list[int],
     max_size: int,
     max_agents: int,
-    holes: float = 0.25,
+    hole_ratio: float = 0.25,
 ) -> tuple[list[list[str]], jaxlake.Instance]:
     """Return random grids with the given sizes and numbers of agents, and their batch."""
     rng = random.Random(seed)
     grids = [
-        oracles.random_grid(rng, rng.choice(sizes), rng.uniform(0, holes), rng.choice(agents))
+        oracles.random_grid(
+            rng, rng.choice(sizes), rng.uniform(0, hole_ratio), rng.choice(agent_counts)
+        )
         for _ in range(count)
     ]
-    return grids, instances(grids, max_size, max_agents)
+    return grids, make_instances(grids, max_size, max_agents)
 
 
 def permute_slots(boards: jaxlake.Instance, slots: np.ndarray) -> jaxlake.Instance:
@@ -113,30 +117,30 @@ def permute_slots(boards: jaxlake.Instance, slots: np.ndarray) -> jaxlake.Instan
     def permute(leaf: np.ndarray) -> np.ndarray:
         return np.take_along_axis(leaf, slots.reshape(slots.shape + (1,) * (leaf.ndim - 2)), axis=1)
 
-    agents = map(permute, (boards.starts, boards.goals, boards.agent_mask))
-    return jaxlake.Instance(boards.holes, boards.size, *agents)
+    agent_leaves = map(permute, (boards.starts, boards.goals, boards.agent_mask))
+    return jaxlake.Instance(boards.holes, boards.size, *agent_leaves)
 
 
 @cache
-def solver(**options):
+def make_solver(**options):
     return jax.jit(jax.vmap(partial(jaxlake.solve, **options)))
 
 
-def solve(boards: jaxlake.Instance, batch: int, **options) -> jaxlake.Solution:
+def solve_batches(boards: jaxlake.Instance, batch_size: int, **options) -> jaxlake.Solution:
     """Solve in batches of one shape; the last batch repeats boards."""
     count = boards.size.shape[0]
     parts = []
-    for start in range(0, count, batch):
-        rows = np.resize(np.arange(start, min(start + batch, count)), batch)
-        part = solver(**options)(jax.tree.map(lambda leaf, rows=rows: leaf[rows], boards))
+    for start in range(0, count, batch_size):
+        rows = np.resize(np.arange(start, min(start + batch_size, count)), batch_size)
+        part = make_solver(**options)(jax.tree.map(lambda leaf, rows=rows: leaf[rows], boards))
         parts.append(jax.device_get(part))
     return jax.tree.map(lambda *leaves: np.concatenate(leaves)[:count], *parts)
 
 
 @cache
-def _tree_solver(horizon: int):
-    def solve(boards, most):
-        budget = many_slots.budgets(boards, most)
+def _make_tree_solver(horizon: int):
+    def solve(boards, max_expansions):
+        budget = many_slots.budgets(boards, max_expansions)
         return many_slots.solve_many_slots(boards, horizon, budget, limits_for(), dense=False)
 
     return jax.jit(solve)
@@ -144,14 +148,14 @@ def _tree_solver(horizon: int):
 
 def solve_by_trees(boards, horizon=DEFAULT_HORIZON, max_expansions=None) -> jaxlake.Solution:
     """Solve boards of three or more slots in one batch, without the dense tier."""
-    return jax.device_get(_tree_solver(horizon)(boards, max_expansions))
+    return jax.device_get(_make_tree_solver(horizon)(boards, max_expansions))
 
 
-def all_pair_staircases(batch: jaxlake.Instance, boards: PreparedBoards) -> jax.Array:
+def compute_pair_staircases(batch: jaxlake.Instance, boards: PreparedBoards) -> jax.Array:
     """Return the staircases of all connected pairs, uint32 (2, P, B)."""
     batch = jax.tree.map(jnp.asarray, batch)
-    slots, count = boards.starts.shape
-    upper_bounds = jnp.full((slots * (slots - 1) // 2, count), 3 * NEVER)
+    num_slots, count = boards.starts.shape
+    upper_bounds = jnp.full((num_slots * (num_slots - 1) // 2, count), 3 * NEVER)
     return pair_staircases(batch, boards, upper_bounds, jnp.ones(count, bool), limits_for())
 
 
@@ -167,7 +171,7 @@ def assert_same(actual, expected) -> None:
         np.testing.assert_array_equal(x, y)
 
 
-def compare(
+def check_solutions(
     grids: list[Board],
     solutions: jaxlake.Solution,
     truths: list[oracles.Truth],
@@ -178,21 +182,21 @@ def compare(
     Agent k of board i is in slot `slots[i, k]`, by default slot k.
     """
     failures = []
-    kinds: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for i, (grid, truth) in enumerate(zip(grids, truths, strict=True)):
-        agents = len(oracles.read(grid).starts)
-        agent_slots = (np.arange(agents) if slots is None else slots[i, :agents]).tolist()
+        num_agents = len(oracles.read(grid).starts)
+        agent_slots = (np.arange(num_agents) if slots is None else slots[i, :num_agents]).tolist()
         answer = _make_oracle_answer(select_rows(solutions, i), agent_slots)
         mistakes = oracles.mistakes(grid, truth, answer)
         if mistakes:
             failures.append((grid, mistakes))
-        kinds[oracles.kind_of_board(grid, truth)] += 1
-        kinds[answer.status] += 1
+        counts[oracles.kind_of_board(grid, truth)] += 1
+        counts[answer.status] += 1
         if answer.status == "OPTIMAL":
-            shortest = oracles.check(grid, answer.plan).makespan == truth.makespan
-            kinds["one plan for both optima" if shortest else "optima in different plans"] += 1
+            is_shortest = oracles.check(grid, answer.plan).makespan == truth.makespan
+            counts["one plan for both optima" if is_shortest else "optima in different plans"] += 1
     assert not failures, f"{len(failures)} boards, such as {failures[:3]}"
-    return kinds
+    return counts
 
 
 def _make_oracle_answer(solution: jaxlake.Solution, slots: list[int]) -> oracles.SolverAnswer:

@@ -21,12 +21,12 @@ from jaxlake.solver.pairs.two_agents import search_by_loops
 from jaxlake.solver.trees.node import TreeQueries
 from jaxlake.solver.trees.search import search_trees
 from tests.jaxlake.solver.boards import (
-    all_pair_staircases,
     assert_same,
-    instances,
-    random_grids,
-    solve,
-    with_starts_on_goals,
+    compute_pair_staircases,
+    draw_grids,
+    draw_starts_on_goals,
+    make_instances,
+    solve_batches,
 )
 
 triton = pytest.importorskip("jax.experimental.pallas.triton")
@@ -35,9 +35,9 @@ HORIZON = 12
 BACKEND = limits_for().kernels or Kernels.INTERPRETED
 
 
-def _make_boards(seed, count, size, agents):
-    grids = random_grids(seed, count, sizes=(size,), agents=(2, agents))
-    return instances(grids, size, agents)
+def _make_boards(seed, count, size, max_agents):
+    grids = draw_grids(seed, count, sizes=(size,), agent_counts=(2, max_agents))
+    return make_instances(grids, size, max_agents)
 
 
 @pytest.mark.parametrize("upwards", [False, True])
@@ -46,8 +46,8 @@ def test_planning_kernels_equal_loops(upwards):
     boards = certificates.prepare_boards(_make_boards(1, 600, 4, 3), limits)
     free, starts, goals, solo_distances = boards
     assert (planning.compute_solo_distances(free, starts, goals, BACKEND) == solo_distances).all()
-    connected = jnp.all(solo_distances < space_time.NEVER, axis=0)
-    latest = jnp.where(connected, jnp.int16(HORIZON), jnp.int16(-1))
+    connected_mask = jnp.all(solo_distances < space_time.NEVER, axis=0)
+    latest = jnp.where(connected_mask, jnp.int16(HORIZON), jnp.int16(-1))
     latest = jnp.broadcast_to(latest, starts.shape)
     buffers = space_time.search_buffers(HORIZON, len(free), free.shape[1], levels=1)
     plans, _ = jax.jit(certificates.plan_in_order, static_argnames="upwards")(
@@ -58,45 +58,45 @@ def test_planning_kernels_equal_loops(upwards):
     )
     assert (arrival == plans.arrival).all()
     assert (paths == plans.paths).all()
-    late = jnp.sum((arrival < space_time.NEVER) & (arrival > solo_distances))
-    assert late > 20  # agents delayed by others
-    assert jnp.sum(connected & jnp.any(arrival == space_time.NEVER, axis=0)) > 5
+    num_late = jnp.sum((arrival < space_time.NEVER) & (arrival > solo_distances))
+    assert num_late > 20  # agents delayed by others
+    assert jnp.sum(connected_mask & jnp.any(arrival == space_time.NEVER, axis=0)) > 5
 
 
-def _compare_joint_searches(batch, playing, horizon, *, waiting=True, backend=BACKEND):
+def _compare_joint_searches(batch, playing_mask, horizon, *, waiting=True, backend=BACKEND):
     """Assert that loops and kernel agree; return the kernel's plans and the searched boards."""
     count, size = batch.holes.shape[:2]
-    board = joint_search.geometry(size)
+    geometry = joint_search.geometry(size)
     solo_distances = certificates.prepare_boards(batch, Limits(1, 1, 1, 1)).solo_distances
     board_arrays = ~batch.holes, batch.starts, batch.goals
-    lanes = joint_search.two_agent_lanes(*board_arrays, playing, board, solo_distances)
-    pairs = lanes.lay_out(board_arrays[0], board)
-    layers = jnp.zeros((horizon + 1, board.words, board.cells, count), jnp.uint32)
-    walks = jnp.zeros((2 * horizon + 2, board.words, 2, count), jnp.uint32)
+    lanes = joint_search.two_agent_lanes(*board_arrays, playing_mask, geometry, solo_distances)
+    pairs = lanes.lay_out(board_arrays[0], geometry)
+    layers = jnp.zeros((horizon + 1, geometry.words, geometry.cells, count), jnp.uint32)
+    walks = jnp.zeros((2 * horizon + 2, geometry.words, 2, count), jnp.uint32)
     history = joint_search.JointHistory(layers, walks)
 
-    def by_loops(running, cost):
-        known_costs = jnp.zeros_like(running, jnp.int32) if cost is None else cost
-        return search_by_loops(pairs, running, history, known_costs, horizon, board, cost is None)[
-            0
-        ]
+    def search_with_loops(running_mask, cost):
+        waitless_cost = jnp.zeros_like(running_mask, jnp.int32) if cost is None else cost
+        arguments = pairs, running_mask, history, waitless_cost, horizon, geometry, cost is None
+        return search_by_loops(*arguments)[0]
 
-    def by_kernel(running, cost):
-        return joint.search_pairs(pairs, running, horizon, board, backend, cost)
+    def search_with_kernel(running_mask, cost):
+        return joint.search_pairs(pairs, running_mask, horizon, geometry, backend, cost)
 
-    def by_kernel_without_plans(running, cost):
-        return joint.search_costs(pairs, running, horizon, board, backend, cost)
+    def search_costs_with_kernel(running_mask, cost):
+        return joint.search_costs(pairs, running_mask, horizon, geometry, backend, cost)
 
-    expected, running, cost = jax.jit(by_loops)(lanes.connected, None), lanes.connected, None
+    running_mask, cost = lanes.connected, None
+    expected = jax.jit(search_with_loops)(running_mask, None)
     if not waiting:
         optima = expected.optima
-        known_costs, cost = optima.makespan < joint_search.FAR, optima.sum_of_costs
-        running = joint_search.needs_waitless_search(pairs.solo_distances, known_costs, cost)
-        expected = jax.jit(by_loops)(running, cost)
-    actual = jax.jit(by_kernel)(running, cost)
+        solved_mask, cost = optima.makespan < joint_search.FAR, optima.sum_of_costs
+        running_mask = joint_search.needs_waitless_search(pairs.solo_distances, solved_mask, cost)
+        expected = jax.jit(search_with_loops)(running_mask, cost)
+    actual = jax.jit(search_with_kernel)(running_mask, cost)
     assert_same(actual, expected)
-    assert_same(jax.jit(by_kernel_without_plans)(running, cost), expected.optima)
-    return actual, running
+    assert_same(jax.jit(search_costs_with_kernel)(running_mask, cost), expected.optima)
+    return actual, running_mask
 
 
 @pytest.mark.slow
@@ -105,11 +105,11 @@ def _compare_joint_searches(batch, playing, horizon, *, waiting=True, backend=BA
     ("seed", "size", "count", "horizon"), [(2, 4, 700, HORIZON), (8, 10, 3000, 64)]
 )
 def test_joint_search_kernels_equal_loops(seed, size, count, horizon, waiting):
-    playing = (jnp.arange(count) % 9 > 0) | (size == 10)
+    playing_mask = (jnp.arange(count) % 9 > 0) | (size == 10)
     boards = _make_boards(seed, count, size, 2)
-    result, running = _compare_joint_searches(boards, playing, horizon, waiting=waiting)
-    settled = (result.optima.sum_of_costs < joint_search.FAR) & running
-    assert jnp.sum(settled) >= (300 if waiting else 20)
+    result, running_mask = _compare_joint_searches(boards, playing_mask, horizon, waiting=waiting)
+    settled_mask = (result.optima.sum_of_costs < joint_search.FAR) & running_mask
+    assert jnp.sum(settled_mask) >= (300 if waiting else 20)
     if waiting and size == 4:
         assert jnp.sum(result.optima.stuck) >= 5
         assert jnp.sum(jnp.any(result.plan != result.makespan_plan, axis=(0, 1))) >= 3
@@ -117,8 +117,8 @@ def test_joint_search_kernels_equal_loops(seed, size, count, horizon, waiting):
 
 @pytest.mark.parametrize("size", [5, *(pytest.param(n, marks=pytest.mark.slow) for n in (9, 12))])
 def test_joint_search_kernel_ignores_lanes_beyond_sets(size):
-    board = joint_search.geometry(size)
-    assert num_lanes(BACKEND, board) > 32 * board.words
+    geometry = joint_search.geometry(size)
+    assert num_lanes(BACKEND, geometry) > 32 * geometry.words
     boards = _make_boards(14, 200, size, 2)
     _compare_joint_searches(boards, jnp.ones(200, bool), 32)
 
@@ -127,7 +127,7 @@ def test_joint_search_kernel_ignores_lanes_beyond_sets(size):
 def test_kernel_equals_loops_for_plans_longer_than_lanes():
     # The agents can pass each other only at the far end of the corridor.
     corridor = ["G s S F g F", "H H H H H F", "F F F F F F", "F H H H H H", "F F F F F F"]
-    batch = instances([[*corridor, "H H H H F H"]], 6, 2)
+    batch = make_instances([[*corridor, "H H H H F H"]], 6, 2)
     result, _ = _compare_joint_searches(batch, jnp.ones(1, bool), 80)
     assert 64 < result.optima.sum_of_costs[0] < 2 * result.length[0]
 
@@ -139,16 +139,16 @@ def test_joint_search_backends_equal_loops(backend, monkeypatch):
     # In interpreted mode all lanes write before any lane reads, so no barrier is needed.
     monkeypatch.setattr(pallas, "pallas_call", partial(pallas.pallas_call, interpret=True))
     monkeypatch.setattr(triton, "debug_barrier", lambda: None)
-    result, running = _compare_joint_searches(
+    result, running_mask = _compare_joint_searches(
         _make_boards(9, 60, 4, 2), jnp.ones(60, bool), HORIZON, backend=backend
     )
-    assert jnp.sum((result.optima.sum_of_costs < joint_search.FAR) & running) >= 30
+    assert jnp.sum((result.optima.sum_of_costs < joint_search.FAR) & running_mask) >= 30
 
 
-def _compare_staircases(batch, requested, backend=BACKEND):
+def _compare_staircases(batch, request_mask, backend=BACKEND):
     """Assert that loops and kernel agree; return the staircases, uint32 (2, B)."""
     solo_distances = certificates.prepare_boards(batch, Limits(1, 1, 1, 1)).solo_distances
-    arguments = ~batch.holes, batch.starts, batch.goals, solo_distances, requested
+    arguments = ~batch.holes, batch.starts, batch.goals, solo_distances, request_mask
     compute_staircases = jax.jit(arrivals.staircases, static_argnums=5)
     expected = compute_staircases(*arguments, Limits(64, 64, 64, 1 << 26))
     actual = compute_staircases(*arguments, Limits(64, 64, 1 << 12, 1 << 26, backend))
@@ -157,11 +157,13 @@ def _compare_staircases(batch, requested, backend=BACKEND):
 
 
 @pytest.mark.parametrize(
-    ("seed", "sizes", "count", "holes"),
+    ("seed", "sizes", "count", "hole_ratio"),
     [(11, (3, 5), 900, 0.6), pytest.param(13, (10,), 3000, 0.5, marks=pytest.mark.slow)],
 )
-def test_staircase_kernel_equals_loops(seed, sizes, count, holes):
-    batch = instances(random_grids(seed, count, sizes, agents=(2,), holes=holes), sizes[-1], 2)
+def test_staircase_kernel_equals_loops(seed, sizes, count, hole_ratio):
+    batch = make_instances(
+        draw_grids(seed, count, sizes, agent_counts=(2,), hole_ratio=hole_ratio), sizes[-1], 2
+    )
     words = _compare_staircases(batch, jnp.arange(count) % 9 > 0)
     assert len({tuple(row) for row in words.T.tolist()}) >= 30
     assert jnp.sum(jnp.any(words != 0, axis=0)) > 100
@@ -171,57 +173,57 @@ def test_staircase_kernel_equals_loops(seed, sizes, count, holes):
 def test_staircase_backends_equal_loops(backend, monkeypatch):
     monkeypatch.setattr(pallas, "pallas_call", partial(pallas.pallas_call, interpret=True))
     monkeypatch.setattr(triton, "debug_barrier", lambda: None)
-    batch = instances(random_grids(12, 60, sizes=(4,), agents=(2,), holes=0.6), 4, 2)
+    batch = make_instances(draw_grids(12, 60, sizes=(4,), agent_counts=(2,), hole_ratio=0.6), 4, 2)
     words = _compare_staircases(batch, jnp.ones(60, bool), backend)
     assert jnp.sum(jnp.any(words != 0, axis=0)) >= 10
 
 
-def _tree_queries(seed, count, size, agents):
+def _make_tree_queries(seed, count, size, num_agents):
     """Return queries: half per objective, a third without waits, a ninth inactive."""
-    batch = _make_boards(seed, count, size, agents)
+    batch = _make_boards(seed, count, size, num_agents)
     boards = certificates.prepare_boards(batch, Limits(1, 1, 1, 1))
-    connected = jnp.all(boards.solo_distances < space_time.NEVER, axis=0)
-    solo_distances = jnp.where(connected, boards.solo_distances, 0)
+    connected_mask = jnp.all(boards.solo_distances < space_time.NEVER, axis=0)
+    solo_distances = jnp.where(connected_mask, boards.solo_distances, 0)
     index = jnp.arange(count)
-    total = index % 2 == 0
-    first = jnp.where(
-        total, jnp.sum(solo_distances, axis=0), jnp.max(solo_distances, axis=0)
+    sum_mask = index % 2 == 0
+    min_bound = jnp.where(
+        sum_mask, jnp.sum(solo_distances, axis=0), jnp.max(solo_distances, axis=0)
     ).astype(jnp.int16)
-    last = first + (index % 7).astype(jnp.int16)
+    max_bound = min_bound + (index % 7).astype(jnp.int16)
     excess = jnp.where(index % 10 == 4, 2, 0)
-    pairs = [solo_distances[i] + solo_distances[j] + excess for i, j in agent_pairs(agents)]
+    pairs = [solo_distances[i] + solo_distances[j] + excess for i, j in agent_pairs(num_agents)]
     return TreeQueries(
         *boards[:3],
         solo_distances=solo_distances,
-        stairs=all_pair_staircases(batch, boards),
+        stairs=compute_pair_staircases(batch, boards),
         pair_costs=jnp.stack(pairs).astype(jnp.int16),
-        sum_objective=total,
+        sum_objective=sum_mask,
         may_wait=index % 3 > 0,
-        min_bound=first,
-        max_bound=jnp.where(total, last, jnp.minimum(last, HORIZON)),
+        min_bound=min_bound,
+        max_bound=jnp.where(sum_mask, max_bound, jnp.minimum(max_bound, HORIZON)),
         budget=jnp.where(index % 4 == 0, 64, 600),
-        active=connected & (index % 9 > 0),
+        active=connected_mask & (index % 9 > 0),
     )
 
 
 def _compare_tree_searches(queries):
     """Assert that loops and kernels agree for lanes and teams; return the answers."""
 
-    def by_loops(queries, team, split):
+    def search_with_loops(queries, team, split):
         lanes = 4 * TEAM_LANES
         return search_trees(queries, horizon=HORIZON, lanes=lanes, team=team, split=split)
 
-    def by_kernel(queries, team, split, helpers):
+    def search_with_kernel(queries, team, split, helpers):
         # With this little memory, each program processes several rounds of queries.
         options = {"horizon": HORIZON, "backend": BACKEND, "limits": Limits(1, 1, 1, 1 << 20)}
         return tree.search_trees(queries, **options, team=team, split=split, helpers=helpers)
 
-    loops, answers = jax.jit(by_loops), []
-    kernel = jax.jit(by_kernel, static_argnames="helpers")
+    run_loops, answers = jax.jit(search_with_loops), []
+    run_kernel = jax.jit(search_with_kernel, static_argnames="helpers")
     for team, split in [(1, 0), (TEAM_LANES, SHARED_SPLITS), (TEAM_LANES, 1)]:
-        expected = loops(queries, team, split)
+        expected = run_loops(queries, team, split)
         for helpers in (1, NODE_LANES) if team > 1 else (1,):
-            actual = kernel(queries, team, split, helpers=helpers)
+            actual = run_kernel(queries, team, split, helpers=helpers)
             label = (team, split, helpers)
             for name in ("solved", "gave_up", "bound", "expansions"):
                 assert (getattr(actual, name) == getattr(expected, name)).all(), (name, *label)
@@ -232,37 +234,37 @@ def _compare_tree_searches(queries):
 
 @pytest.mark.slow
 def test_tree_search_kernel_equals_loops():
-    queries = _tree_queries(5, 300, 4, 3)
+    queries = _make_tree_queries(5, 300, 4, 3)
     answers = _compare_tree_searches(queries)
     single_lane, *_ = answers
-    refuted = queries.active & ~single_lane.solved & ~single_lane.gave_up
+    refuted_mask = queries.active & ~single_lane.solved & ~single_lane.gave_up
     assert jnp.sum(single_lane.solved & (single_lane.bound > queries.min_bound)) >= 20
-    assert jnp.sum(refuted) >= 5
+    assert jnp.sum(refuted_mask) >= 5
     assert all(jnp.sum(answer.gave_up) >= 3 for answer in answers)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("size", "agents", "count"), [(6, 4, 4000), (5, 5, 4000)])
-def test_tree_search_kernel_equals_loops_on_many_trees(size, agents, count):
-    answers = _compare_tree_searches(_tree_queries(6, count, size, agents))
+@pytest.mark.parametrize(("size", "num_agents", "count"), [(6, 4, 4000), (5, 5, 4000)])
+def test_tree_search_kernel_equals_loops_on_many_trees(size, num_agents, count):
+    answers = _compare_tree_searches(_make_tree_queries(6, count, size, num_agents))
     assert all(jnp.sum(answer.solved) >= 1000 for answer in answers)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("size", "agents", "count"), [(6, 2, 20_000), (4, 3, 128), (5, 4, 64)])
-def test_solver_with_kernels_equals_loops(size, agents, count):
-    kinds = {"sizes": tuple(range(2, size + 1)), "agents": (2, agents)}
-    grids = random_grids(3, count // 2, **kinds) + with_starts_on_goals(3, count // 2, **kinds)
-    boards = instances(grids, size, agents)
+@pytest.mark.parametrize(("size", "num_agents", "count"), [(6, 2, 20_000), (4, 3, 128), (5, 4, 64)])
+def test_solver_with_kernels_equals_loops(size, num_agents, count):
+    options = {"sizes": tuple(range(2, size + 1)), "agent_counts": (2, num_agents)}
+    grids = draw_grids(3, count // 2, **options) + draw_starts_on_goals(3, count // 2, **options)
+    boards = make_instances(grids, size, num_agents)
     limits = Limits(1 << 13, 1 << 7, 1 << 13, 1 << 30)
-    expected = solve(boards, count, limits=limits)
-    assert_same(solve(boards, count, limits=replace(limits, kernels=BACKEND)), expected)
+    expected = solve_batches(boards, count, limits=limits)
+    assert_same(solve_batches(boards, count, limits=replace(limits, kernels=BACKEND)), expected)
     assert set(expected.status.tolist()) >= {Status.OPTIMAL, Status.UNSOLVABLE}
 
 
 def test_single_agent_kernels_equal_loops():
-    boards = instances(random_grids(4, 200, (2, 3, 4), agents=(1,)), 4, 1)
+    boards = make_instances(draw_grids(4, 200, (2, 3, 4), agent_counts=(1,)), 4, 1)
     limits = Limits(64, 1, 1, 1 << 30)
-    expected = solve(boards, 200, limits=limits)
-    assert_same(solve(boards, 200, limits=replace(limits, kernels=BACKEND)), expected)
+    expected = solve_batches(boards, 200, limits=limits)
+    assert_same(solve_batches(boards, 200, limits=replace(limits, kernels=BACKEND)), expected)
     assert set(expected.status.tolist()) == {Status.OPTIMAL, Status.UNSOLVABLE}

@@ -21,7 +21,7 @@ from jaxlake.statistics.summaries import (
     summary_columns,
 )
 from jaxlake.statistics.tables import AXES, Statistics, join_words, merge_statistics
-from tests.jaxlake.solver.boards import assert_same, instances, select_rows
+from tests.jaxlake.solver.boards import assert_same, make_instances, select_rows
 
 B, K = 240, 4
 
@@ -62,7 +62,7 @@ def batch():
         makespan_plan=np.zeros((B, 0, K), np.int8),
         expansions=np.zeros(B, np.int32),
     )
-    return grids, instances(grids, 7, K), outcomes, solutions, draw.random(B) < 0.8
+    return grids, make_instances(grids, 7, K), outcomes, solutions, draw.random(B) < 0.8
 
 
 def _count_by_hand(batch) -> dict[tuple, dict]:

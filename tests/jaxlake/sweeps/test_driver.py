@@ -23,7 +23,7 @@ from jaxlake.policies import RandomPolicy
 from jaxlake.statistics.summaries import COUNTERS
 from jaxlake.sweeps import SweepError, SweepSpec, read, run
 from jaxlake.sweeps.folder import SweepFolder
-from tests.hostile import altered, damaged, refused
+from tests.hostile import allow_only, alter_json, damage_bytes
 from tests.jaxlake import one_of_many
 from tests.jaxlake.sweeps import small_sweep
 from tests.jaxlake.sweeps.small_sweep import CHUNKS, spec
@@ -260,11 +260,11 @@ def test_damaged_sweep_is_rejected_or_reads_equal(finished):
         for name, content in before.items():
             (finished / name).write_bytes(content)
         if number % 3 == 0:
-            (finished / "manifest.json").write_text(json.dumps(altered(manifest, rng)))
+            (finished / "manifest.json").write_text(json.dumps(alter_json(manifest, rng)))
         else:
             name = rng.choice(sorted(before))
-            (finished / name).write_bytes(damaged(before[name], rng))
-        with refused(SweepError):
+            (finished / name).write_bytes(damage_bytes(before[name], rng))
+        with allow_only(SweepError):
             for name, values in read(finished).items():
                 np.testing.assert_array_equal(values, expected[name])
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.hostile import altered, damaged, refused
+from tests.hostile import allow_only, alter_json, damage_bytes
 from tests.paths import TINY
 from training.errors import UserError
 from training.policy import folder_checks
@@ -126,10 +126,10 @@ def test_hostile_folder_opens_or_raises_one_error(folder):
     for number in range(120):
         name = rng.choice([*names, "model.safetensors"])
         path, original = folder / name, (folder / name).read_bytes()
-        path.write_bytes(damaged(original, rng))
+        path.write_bytes(damage_bytes(original, rng))
         if number % 3 and name in names:
-            path.write_text(json.dumps(altered(json.loads(original), rng, 0.03)))
-        with refused(UserError):
+            path.write_text(json.dumps(alter_json(json.loads(original), rng, 0.03)))
+        with allow_only(UserError):
             require_safe_folder(folder)
             require_loadable_policy(folder, prompt)
         path.write_bytes(original)

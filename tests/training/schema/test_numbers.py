@@ -5,7 +5,7 @@ import random
 import pytest
 import yaml
 
-from tests.hostile import altered, damaged, refused
+from tests.hostile import allow_only, alter_json, damage_bytes
 from tests.paths import TINY
 from training.errors import UserError
 from training.schema import load, parse_yaml
@@ -53,9 +53,9 @@ def test_load_rejects_self_referencing_values(value):
 def test_load_explains_hostile_configurations(tmp_path):
     rng, tree, file = random.Random(49), yaml.safe_load(TINY.read_text()), tmp_path / "config.yaml"
     for number in range(200):
-        content = damaged(TINY.read_bytes(), rng)
+        content = damage_bytes(TINY.read_bytes(), rng)
         if number % 2:
-            content = yaml.safe_dump(altered(tree, rng, 0.05)).encode()
+            content = yaml.safe_dump(alter_json(tree, rng, 0.05)).encode()
         file.write_bytes(content)
-        with refused(UserError, 5000):
+        with allow_only(UserError, 5000):
             load(file)

@@ -12,7 +12,12 @@ from jaxlake.solver.certificates import prepare_boards
 from jaxlake.solver.dense import joint
 from jaxlake.solver.dense.components import DenseBoards, component_sizes
 from jaxlake.solver.space_time import NEVER
-from tests.jaxlake.solver.boards import filled_boards, instances, random_grids, with_starts_on_goals
+from tests.jaxlake.solver.boards import (
+    draw_grids,
+    draw_starts_on_goals,
+    make_filled_boards,
+    make_instances,
+)
 
 HORIZON = 24
 AXIS_SIZE = 32
@@ -31,20 +36,21 @@ SNAKE = [
 
 
 @pytest.fixture(scope="module")
-def solved():
+def solved_boards():
     """Return boards of one to three agents in three slots, with the answers of the dense search."""
-    grids = random_grids(5, 100, sizes=(3, 4, 5), agents=(1, 2, 3))
-    grids += with_starts_on_goals(5, 50, sizes=(3, 4, 5), agents=(2, 3)) + filled_boards(3)
+    grids = draw_grids(5, 100, sizes=(3, 4, 5), agent_counts=(1, 2, 3))
+    grids += draw_starts_on_goals(5, 50, sizes=(3, 4, 5), agent_counts=(2, 3))
+    grids += make_filled_boards(3)
     return grids, *_solve(grids, 5, 3)
 
 
-def _solve(grids, size, slots, horizon=HORIZON, **chunks):
-    boards, active, sizes = _prepare(grids, size, slots)
-    return active, sizes, _solver(AXIS_SIZE, horizon, **chunks)(boards, active)
+def _solve(grids, size, num_slots, horizon=HORIZON, **chunks):
+    boards, active_mask, sizes = _prepare(grids, size, num_slots)
+    return active_mask, sizes, _make_solver(AXIS_SIZE, horizon, **chunks)(boards, active_mask)
 
 
-def _prepare(grids, size, slots):
-    batch = instances(grids, size, slots)
+def _prepare(grids, size, num_slots):
+    batch = make_instances(grids, size, num_slots)
     bounds = jnp.stack([jnp.zeros(len(grids), jnp.int32) + c for c in (0, NEVER)])
     boards = DenseBoards(
         free=jnp.moveaxis(~batch.holes, 0, -1),
@@ -56,12 +62,12 @@ def _prepare(grids, size, slots):
         cost_bounds=bounds,
     )
     prepared = prepare_boards(batch, limits_for())
-    active = jnp.all(prepared.solo_distances < NEVER, axis=0)
-    sizes = component_sizes(prepared, active, limits_for())
-    return boards, np.asarray(active), np.asarray(sizes)
+    active_mask = jnp.all(prepared.solo_distances < NEVER, axis=0)
+    sizes = component_sizes(prepared, active_mask, limits_for())
+    return boards, np.asarray(active_mask), np.asarray(sizes)
 
 
-def _solver(axis_size, horizon=HORIZON, **chunks):
+def _make_solver(axis_size, horizon=HORIZON, **chunks):
     limits = limits_for(**chunks)
     solver = jax.jit(
         lambda boards, active: joint.solve_dense(boards, active, horizon, axis_size, limits)
@@ -69,54 +75,54 @@ def _solver(axis_size, horizon=HORIZON, **chunks):
     return lambda boards, active: jax.device_get(solver(boards, active))
 
 
-def _make_oracle_answer(answers, i, agents):
+def _make_oracle_answer(answers, i, num_agents):
     status = Status.OPTIMAL if answers.optimal[i] else Status.UNKNOWN
     return oracles.SolverAnswer(
         status=(Status.UNSOLVABLE if answers.unsolvable[i] else status).name,
         sum_of_costs=int(answers.sum_of_costs[i]),
         makespan=int(answers.makespan[i]),
         needs_wait=bool(answers.needs_wait[i]),
-        plan=answers.plan[:, :agents, i].tolist(),
-        makespan_plan=answers.makespan_plan[:, :agents, i].tolist(),
+        plan=answers.plan[:, :num_agents, i].tolist(),
+        makespan_plan=answers.makespan_plan[:, :num_agents, i].tolist(),
     )
 
 
-def test_dense_search_matches_all_oracles(solved):
-    grids, active, sizes, answers = solved
+def test_dense_search_matches_all_oracles(solved_boards):
+    grids, active_mask, sizes, answers = solved_boards
     kinds = set()
     for i, grid in enumerate(grids):
         truth = oracles.judge(grid)
         answer = _make_oracle_answer(answers, i, len(oracles.read(grid).starts))
         assert oracles.mistakes(grid, truth, answer) == []
-        assert (answer.status != "UNKNOWN") == (active[i] and sizes[i] <= AXIS_SIZE - 2)
+        assert (answer.status != "UNKNOWN") == (active_mask[i] and sizes[i] <= AXIS_SIZE - 2)
         kinds |= {answer.status, oracles.kind_of_board(grid, truth)}
     assert kinds >= {"OPTIMAL", "UNSOLVABLE", "UNKNOWN", "blocked by each other"}
     assert kinds >= {f"needs_wait={wait}, excess 2" for wait in (True, False)}
 
 
-def test_component_sizes_match_breadth_first_search(solved):
-    grids, active, sizes, _ = solved
-    assert active.sum() > 50
-    for i in np.flatnonzero(active):
+def test_component_sizes_match_breadth_first_search(solved_boards):
+    grids, active_mask, sizes, _ = solved_boards
+    assert active_mask.sum() > 50
+    for i in np.flatnonzero(active_mask):
         board = oracles.read(grids[i])
-        largest = 0
+        expected = 0
         for start in board.starts:
             cells = oracles.distances_to(board, start).keys()
             edges = sum(((r + 1, c) in cells) + ((r, c + 1) in cells) for r, c in cells)
-            largest = max(largest, len(cells), edges)
-        assert sizes[i] == largest
+            expected = max(expected, len(cells), edges)
+        assert sizes[i] == expected
 
 
 @pytest.mark.slow
 def test_two_word_sets_match_all_oracles():
-    candidates = random_grids(12, 120, sizes=(6, 7, 8), agents=(4,), holes=0.5)
-    _, active, sizes = _prepare(candidates, 8, 4)
-    large = active & (sizes > 31) & (sizes <= 58)
-    grids = [grid for grid, is_large in zip(candidates, large, strict=True) if is_large]
+    candidate_grids = draw_grids(12, 120, sizes=(6, 7, 8), agent_counts=(4,), hole_ratio=0.5)
+    _, active_mask, sizes = _prepare(candidate_grids, 8, 4)
+    large_mask = active_mask & (sizes > 31) & (sizes <= 58)
+    grids = [grid for grid, keep in zip(candidate_grids, large_mask, strict=True) if keep]
     grids += [SNAKE, [row.translate(str.maketrans("Gg", "gG")) for row in SNAKE]]
-    boards, active, _ = _prepare(grids, 8, 4)
-    answers = _solver(60, horizon=60)(boards, active)
-    kinds, crossing_words = set(), 0
+    boards, active_mask, _ = _prepare(grids, 8, 4)
+    answers = _make_solver(60, horizon=60)(boards, active_mask)
+    kinds, num_crossings = set(), 0
     for i, grid in enumerate(grids):
         truth = oracles.judge(grid)
         answer = _make_oracle_answer(answers, i, 4)
@@ -127,27 +133,26 @@ def test_two_word_sets_match_all_oracles():
         cells = sorted(oracles.distances_to(board, board.goals[-1]))
         # Cells are numbered from 1, row by row; numbers from 32 are in the second word.
         in_second_word = [
-            cells.index(cells_of_agents[-1]) + 1 >= 32
-            for cells_of_agents in (board.starts, board.goals)
+            cells.index(agent_cells[-1]) + 1 >= 32 for agent_cells in (board.starts, board.goals)
         ]
-        crossing_words += in_second_word[0] != in_second_word[1]
-    assert crossing_words >= 5
+        num_crossings += in_second_word[0] != in_second_word[1]
+    assert num_crossings >= 5
     assert kinds >= {"blocked by each other", "needs_wait=True, excess 1"}
     assert kinds >= {f"needs_wait={wait}, excess 2" for wait in (True, False)}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("slots", [3, 4, 5])
-def test_blocks_match_whole_sets_and_oracles(slots):
-    kinds = {"sizes": (3, 4), "agents": (2, 3, slots), "holes": 0.4}
-    grids = random_grids(9, 120, **kinds) + with_starts_on_goals(9, 60, **kinds)
-    grids += filled_boards(slots)
-    boards, active, sizes = _prepare(grids, 4, slots)
-    solve_by_blocks = _solver(16)
-    answers = solve_by_blocks(boards, active)
-    every_fourth = jax.tree.map(lambda leaf: leaf[..., ::4], boards)
+@pytest.mark.parametrize("num_slots", [3, 4, 5])
+def test_blocks_match_whole_sets_and_oracles(num_slots):
+    options = {"sizes": (3, 4), "agent_counts": (2, 3, num_slots), "hole_ratio": 0.4}
+    grids = draw_grids(9, 120, **options) + draw_starts_on_goals(9, 60, **options)
+    grids += make_filled_boards(num_slots)
+    boards, active_mask, sizes = _prepare(grids, 4, num_slots)
+    solve_blocks = _make_solver(16)
+    answers = solve_blocks(boards, active_mask)
+    subset = jax.tree.map(lambda leaf: leaf[..., ::4], boards)
     for actual, expected in zip(
-        answers, _solver(16, platform="gpu")(every_fourth, active[::4]), strict=True
+        answers, _make_solver(16, platform="gpu")(subset, active_mask[::4]), strict=True
     ):
         np.testing.assert_array_equal(actual[..., ::4], expected)
     kinds = set()
@@ -155,7 +160,7 @@ def test_blocks_match_whole_sets_and_oracles(slots):
         truth = oracles.judge(grid)
         answer = _make_oracle_answer(answers, i, len(oracles.read(grid).starts))
         assert oracles.mistakes(grid, truth, answer) == []
-        assert (answer.status != "UNKNOWN") == (active[i] and sizes[i] <= 14)
+        assert (answer.status != "UNKNOWN") == (active_mask[i] and sizes[i] <= 14)
         kinds |= {answer.status, oracles.kind_of_board(grid, truth)}
     assert kinds >= {"OPTIMAL", "UNSOLVABLE", "UNKNOWN", "blocked by each other"}
     assert kinds >= {f"needs_wait={wait}, excess 2" for wait in (True, False)}
@@ -172,5 +177,7 @@ def test_blocks_match_whole_sets_and_oracles(slots):
             makespan_bounds=make_bounds(answers.makespan),
             cost_bounds=make_bounds(answers.sum_of_costs),
         )
-        for actual, expected in zip(answers, solve_by_blocks(bounded_boards, active), strict=True):
+        for actual, expected in zip(
+            answers, solve_blocks(bounded_boards, active_mask), strict=True
+        ):
             np.testing.assert_array_equal(actual, expected)
