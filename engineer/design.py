@@ -144,13 +144,13 @@ def run_design(
             **outcome,
         )
 
-    for number in range(settings.attempts):
+    for attempt_number in range(settings.attempts):
         task = Task(
             context=build(view),
             view=view,
             form=form,
-            seed=seed(number) if number else first_seed,
-            attempt=number,
+            seed=seed(attempt_number) if attempt_number else first_seed,
+            attempt=attempt_number,
             first_seed=first_seed,
             build_context=build,
         )
@@ -159,9 +159,9 @@ def run_design(
         if review is None:
             continue
         if review.kind != "rejected":
-            retried = number and review.kind != "unchanged"
+            is_retry = attempt_number and review.kind != "unchanged"
             return make_record(
-                kind="retried" if retried else review.kind,
+                kind="retried" if is_retry else review.kind,
                 configuration=review.configuration,
                 diff=review.diff,
                 repairs=review.repairs,
@@ -169,13 +169,13 @@ def run_design(
             )
         view = replace(view, refusal=review.reason, refused_answer=attempt.text or "")
     reasons = "; ".join(dict.fromkeys(attempt.reason for attempt in attempts))
-    answers = "1 answer was" if len(attempts) == 1 else f"{len(attempts)} answers were"
+    subject = "1 answer was" if len(attempts) == 1 else f"{len(attempts)} answers were"
     return make_record(
         kind="kept",
         configuration=view.current,
         diff=(),
         repairs=(),
-        reason=f"{answers} refused: {reasons}",
+        reason=f"{subject} refused: {reasons}",
     )
 
 
@@ -187,7 +187,7 @@ def _check_proposal(proposal: Proposal, name: str) -> Proposal:
 
 def _run_attempt(engineer: Engineer, task: Task, guard: Guard) -> tuple[Attempt, Review | None]:
     """Request one answer and review it; the review is None if the engineer fails."""
-    altered = engineer.altered_task(task) if isinstance(engineer, ControlEngineer) else task
+    recorded_task = engineer.altered_task(task) if isinstance(engineer, ControlEngineer) else task
     start = time.perf_counter()
     text, review, reasoning = None, None, ""
     try:
@@ -203,8 +203,8 @@ def _run_attempt(engineer: Engineer, task: Task, guard: Guard) -> tuple[Attempt,
         reason, tokens, seconds = review.reason, proposal.tokens, proposal.seconds
     attempt = Attempt(
         attempt=task.attempt,
-        context=altered.context.text,
-        cut=altered.context.cut,
+        context=recorded_task.context.text,
+        cut=recorded_task.context.cut,
         reasoning=reasoning,
         text=text,
         kind=review.kind if review else "failed",

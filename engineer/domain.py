@@ -100,9 +100,9 @@ class Domain:
         return next((term for term in self.failures if term.key == key), Term(key, key, key))
 
 
-def _check_names(field: str, names: Iterable[str], allowed: Iterable[str]) -> None:
+def _check_names(argument: str, names: Iterable[str], allowed: Iterable[str]) -> None:
     if unknown := sorted(set(names) - set(allowed)):
         raise ValueError(
-            f"{field} must be among {', '.join(allowed) or 'no names'}, got {', '.join(unknown)}"
+            f"{argument} must be among {', '.join(allowed) or 'no names'}, got {', '.join(unknown)}"
             + did_you_mean(unknown[0], allowed)
         )

@@ -85,9 +85,9 @@ def read_edits(text: str, domain: Domain) -> dict[str, dict[str, int]] | None:
                 f" {', '.join(space.knobs)}"
             )
         edits[group] = {knob: SIGNS[sign] for knob, sign in zip(space.knobs, signs, strict=True)}
-    if missing := [group for group in space.groups if group not in edits]:
-        verb = "is" if len(missing) == 1 else "are"
-        raise EditError(f"{space.group_label} {', '.join(missing)} {verb} missing")
+    if missing_groups := [group for group in space.groups if group not in edits]:
+        verb = "is" if len(missing_groups) == 1 else "are"
+        raise EditError(f"{space.group_label} {', '.join(missing_groups)} {verb} missing")
     return edits
 
 
@@ -106,8 +106,8 @@ def apply_edits(edits: Edits, current: Configuration, space: KnobSpace) -> KnobV
     shares = {group: space.to_units(knobs[space.share]) for group, knobs in values.items()}
     donors = [group for group in space.groups if edits[group][space.share] < 0]
     receivers = [group for group in space.groups if edits[group][space.share] > 0]
-    minimum = space.to_units(space.min_share)
-    losses = {group: min(space.edit_steps, max(shares[group] - minimum, 0)) for group in donors}
+    min_units = space.to_units(space.min_share)
+    losses = {group: min(space.edit_steps, max(shares[group] - min_units, 0)) for group in donors}
     gains = dict.fromkeys(receivers, space.edit_steps)
     if donors and receivers:
         parts = apportion([1.0] * len(receivers), sum(losses.values()))

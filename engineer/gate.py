@@ -35,7 +35,7 @@ def rollback_notice(
     comparison: PairedComparison,
     restored: Literal["configuration", "checkpoint"],
     *,
-    tried: Configuration,
+    trained: Configuration,
     current: Configuration,
 ) -> str:
     """Return the engineer's notice of a rollback.
@@ -43,8 +43,8 @@ def rollback_notice(
     Args:
         comparison: The paired comparison of the valid rates before and after the stage.
         restored: Whether the rollback also restored the weights.
-        tried: The configuration of the stage that was rolled back.
-        current: The restored configuration; equal to `tried` if there was none before.
+        trained: The configuration of the stage that was rolled back.
+        current: The restored configuration; equal to `trained` if there was none before.
     """
     text = (
         f"The valid rate fell by {-100 * comparison.difference:.1f} points, more than its noise:"
@@ -53,9 +53,9 @@ def rollback_notice(
     if restored == "checkpoint":
         text += " The weights that the stage began with were restored;"
         text += " the failures shown are theirs."
-    if tried == current:
+    if trained == current:
         return f"{text} No other configuration was in force before."
     return (
         f"{text} The configuration before was restored. Write something else than what"
-        f" was tried: {answer_text(tried)}"
+        f" was tried: {answer_text(trained)}"
     )

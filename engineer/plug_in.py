@@ -64,8 +64,8 @@ def knob_domain(
     """
     knob_names = (SHARE, *knobs)
     for field, names in (("groups", tuple(groups)), ("knobs", knob_names)):
-        if invalid := [name for name in names if not name or name.split() != [name]]:
-            raise ValueError(f"{field} must be names without blanks, got {invalid[0]!r}")
+        if invalid_names := [name for name in names if not name or name.split() != [name]]:
+            raise ValueError(f"{field} must be names without blanks, got {invalid_names[0]!r}")
         if len(set(names)) < len(names) or not names:
             raise ValueError(
                 f"{field} must be one or more different names, got {', '.join(names) or 'none'}"
@@ -182,7 +182,7 @@ class Designer:
             decision=self._decision,
             counts=_check_counts(counts, self.domain.space.groups),
         )
-        view = self._view([*self._stages, stage])
+        view = self._make_view([*self._stages, stage])
         record = run_design(self.engineer, view, self.settings, seed=self._attempt_seed)
         self._stages.append(stage)
         self._set_current(record.configuration, record.kind)
@@ -214,7 +214,7 @@ class Designer:
         entropy = [self.seed, len(self._stages), attempt]
         return int(np.random.SeedSequence(entropy).generate_state(1)[0])
 
-    def _view(self, stages: Sequence[_Stage]) -> StageView:
+    def _make_view(self, stages: Sequence[_Stage]) -> StageView:
         make_configuration = self.domain.space.make
         initial_counts = dict.fromkeys(self.domain.space.groups, (0, 0))
         counts_by_stage = [initial_counts, *(stage.counts for stage in stages)]
@@ -278,9 +278,9 @@ class Pool:
         shares = np.array([configuration[group][SHARE] for group in self._rows])
         group = self.groups[rng.choice(len(shares), p=shares / shares.sum())]
         rows = self._rows[group]
-        centre, width = configuration[group][knob] * (len(rows) - 1), _WINDOW * len(rows)
-        first = max(0, math.ceil(centre - width))
-        last = min(len(rows) - 1, math.floor(centre + width))
+        centre, half_width = configuration[group][knob] * (len(rows) - 1), _WINDOW * len(rows)
+        first = max(0, math.ceil(centre - half_width))
+        last = min(len(rows) - 1, math.floor(centre + half_width))
         return rows[rng.integers(first, last + 1)]
 
 
@@ -294,14 +294,14 @@ def _make_evidence(stage: int, counts: Counts) -> StageEvidence:
 
 def _check_counts(counts: Counts, groups: Sequence[str]) -> dict[str, tuple[int, int]]:
     """Return counts as Python integers, in the order of the groups; raise if invalid."""
-    if unknown := [group for group in counts if group not in groups]:
-        raise ValueError(f"groups of counts must be {', '.join(groups)}, got {unknown[0]!r}")
-    checked = {}
+    if unknown_groups := [group for group in counts if group not in groups]:
+        raise ValueError(f"groups of counts must be {', '.join(groups)}, got {unknown_groups[0]!r}")
+    checked_counts = {}
     for group in groups:
         valid, count = map(operator.index, counts.get(group, (0, 0)))
         if not 0 <= valid <= count:
             raise ValueError(f"counts of {group} must be 0 <= valid <= all, got {valid}, {count}")
-        checked[group] = valid, count
-    if not any(count for _, count in checked.values()):
+        checked_counts[group] = valid, count
+    if not any(count for _, count in checked_counts.values()):
         raise ValueError("counts must contain at least one answer, got none")
-    return checked
+    return checked_counts

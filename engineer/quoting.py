@@ -9,7 +9,7 @@ _STRUCTURAL = {ord(c): f"\\u{ord(c):04x}" for c in "#<>`"}
 _BRACKETED = re.compile(r"\[(?=/?[A-Za-z_]\w*\])")
 
 
-def quote(text: str, limit: int = 160, *, end: bool = False) -> str:
+def quote(text: str, max_characters: int = 160, *, end: bool = False) -> str:
     """Return a text as a one-line JSON string of printable ASCII.
 
     Line breaks, control characters, Markdown headings and fences, and brackets of special tokens
@@ -17,12 +17,12 @@ def quote(text: str, limit: int = 160, *, end: bool = False) -> str:
 
     Args:
         text: The text.
-        limit: Maximum number of characters; a note states how many were cut.
+        max_characters: Maximum number of characters; a note states how many were cut.
         end: Whether to keep the end of the text instead of the beginning.
     """
-    if len(text) > limit:
-        note = f"[{len(text) - limit} characters cut]"
-        text = f"{note} {text[-limit:]}" if end else f"{text[:limit]} {note}"
+    if len(text) > max_characters:
+        note = f"[{len(text) - max_characters} characters cut]"
+        text = f"{note} {text[-max_characters:]}" if end else f"{text[:max_characters]} {note}"
     return _BRACKETED.sub(r"\\u005b", json.dumps(text).translate(_STRUCTURAL))
 
 

@@ -99,12 +99,12 @@ class _Draft:
     def __init__(self, values: KnobValues, space: KnobSpace, repairs: list[Repair]) -> None:
         self.values, self.space, self.repairs = values, space, repairs
 
-    def repair(self, name: RepairName, group: str, knob: str, new: float) -> None:
+    def repair(self, name: RepairName, group: str, knob: str, value: float) -> None:
         """Set a knob, and record a repair if its value changes."""
         old = self.values[group][knob]
-        if old != new:
-            self.repairs.append(Repair(name=name, field=f"{group}.{knob}", old=old, new=new))
-        self.values[group][knob] = new + 0.0  # turns -0.0 into 0.0
+        if old != value:
+            self.repairs.append(Repair(name=name, field=f"{group}.{knob}", old=old, new=value))
+        self.values[group][knob] = value + 0.0  # turns -0.0 into 0.0
 
     def knob_values(self, knob: str) -> list[float]:
         """Return the values of a knob, in group order."""
@@ -155,16 +155,16 @@ def review_answer(
             diff=(),
         )
     configuration = space.make(draft.values)
-    names = list(dict.fromkeys(repair.name for repair in repairs))
+    repair_names = list(dict.fromkeys(repair.name for repair in repairs))
     diff = _list_changes(current, configuration)
     kind: Literal["accepted", "repaired", "unchanged"] = "unchanged"
     if diff:
-        kind = "accepted" if all(name == "round" for name in names) else "repaired"
+        kind = "accepted" if all(name == "round" for name in repair_names) else "repaired"
     return Review(
         kind=kind,
         configuration=configuration,
         repairs=tuple(repairs),
-        reason=f"used after {', '.join(names)}" if names else "used as written",
+        reason=f"used after {', '.join(repair_names)}" if repair_names else "used as written",
         diff=diff,
     )
 
@@ -188,11 +188,11 @@ def _read_answer(text: str, current: Configuration, domain: Domain) -> KnobValue
 
 def _parse_last_object(answer: str, space: KnobSpace) -> tuple[_Members | None, str]:
     """Return the last object with groups as keys, or None, and the problem if there is none."""
-    last: _Members | None = None
+    last_members: _Members | None = None
     names = "|".join(re.escape(group) for group in space.groups)
     if all(group.isdecimal() for group in space.groups):
         names = "[0-9]+"  # also matches unknown numbers, which are then reported by name
-    key = re.compile(names)
+    key_pattern = re.compile(names)
     quoted_key = re.compile(rf'"(?:{names})"\s*:')
     problem = (
         f"the answer holds no complete JSON object with {space.group_label}s as keys, and no edits"
@@ -205,9 +205,9 @@ def _parse_last_object(answer: str, space: KnobSpace) -> tuple[_Members | None, 
                 message = error.msg if isinstance(error, json.JSONDecodeError) else "too deep"
                 problem = f"the answer's JSON can't be read: {message} in {quote(candidate, 80)}"
             continue
-        if any(key.fullmatch(name) for name, _ in members):
-            last = members
-    return last, problem
+        if any(key_pattern.fullmatch(name) for name, _ in members):
+            last_members = members
+    return last_members, problem
 
 
 def _find_objects(text: str) -> Iterator[str]:
@@ -247,11 +247,11 @@ def _read_members(members: _Members, current: Configuration, space: KnobSpace) -
             continue
         values[group], edits[group] = _read_group(group, fields[group], space, problems)
     if problems:
-        omitted = len(problems) - _MAX_PROBLEMS
-        note = f" (and {omitted} more)" if omitted > 0 else ""
+        num_omitted = len(problems) - _MAX_PROBLEMS
+        note = f" (and {num_omitted} more)" if num_omitted > 0 else ""
         raise _RejectedError("; ".join(problems[:_MAX_PROBLEMS]) + note)
-    edited = apply_edits(edits, current, space)
-    return {group: edited[group] | values[group] for group in space.groups}
+    edited_values = apply_edits(edits, current, space)
+    return {group: edited_values[group] | values[group] for group in space.groups}
 
 
 def _read_group(
@@ -313,12 +313,12 @@ def _repair_shares(draft: _Draft) -> None:
         raise _RejectedError(
             f"{knob} is 0 for every {space.group_label}, some {space.group_label} needs a share"
         )
-    normalised = apportion(targets, space.units)
-    raised = apportion(targets, space.units, space.to_units(space.min_share))
+    normalised_units = apportion(targets, space.units)
+    final_units = apportion(targets, space.units, space.to_units(space.min_share))
     name: RepairName = "round" if abs(total - 1.0) <= _TOLERANCE else "normalise"
-    for group, normalised_share, share in zip(space.groups, normalised, raised, strict=True):
-        draft.repair(name, group, knob, space.from_units(normalised_share))
-        draft.repair("minimum_share", group, knob, space.from_units(share))
+    for i, group in enumerate(space.groups):
+        draft.repair(name, group, knob, space.from_units(normalised_units[i]))
+        draft.repair("minimum_share", group, knob, space.from_units(final_units[i]))
 
 
 def _bound_steps(draft: _Draft, current: Configuration, max_step: float) -> None:
@@ -341,15 +341,15 @@ def _bound_shares(draft: _Draft, current_values: KnobValues, max_steps: int) -> 
     current_shares = [current_values.get(group, {}).get(knob, 0.0) for group in space.groups]
     if not any(current_shares):
         return  # the current configuration has none of these groups
-    minimum = space.to_units(space.min_share)
-    current_units = apportion(current_shares, space.units, minimum)
+    min_units = space.to_units(space.min_share)
+    current_units = apportion(current_shares, space.units, min_units)
     targets = [space.to_units(share) for share in draft.knob_values(knob)]
-    low = [max(units - max_steps, minimum) for units in current_units]
-    high = [units + max_steps for units in current_units]
-    shares = [min(max(target, low[i]), high[i]) for i, target in enumerate(targets)]
+    lows = [max(units - max_steps, min_units) for units in current_units]
+    highs = [units + max_steps for units in current_units]
+    shares = [min(max(target, lows[i]), highs[i]) for i, target in enumerate(targets)]
     # This terminates, because the current shares lie within the limits and have the right sum.
     while (deficit := space.units - sum(shares)) != 0:
-        step, limits = (1, high) if deficit > 0 else (-1, low)
+        step, limits = (1, highs) if deficit > 0 else (-1, lows)
         movable = [i for i, share in enumerate(shares) if share != limits[i]]
         farthest = max(movable, key=lambda i: (step * (targets[i] - shares[i]), -i))
         shares[farthest] += step
@@ -362,18 +362,18 @@ def _make_feasible(draft: _Draft, domain: Domain) -> None:
         if knobs[domain.space.share] == 0.0:
             continue
         try:
-            nearest = domain.nearest(group, knobs)
+            nearest_knobs = domain.nearest(group, knobs)
         except InfeasibleError as error:
             raise _RejectedError(str(error)) from None
         for knob in domain.space.difficulty_knobs:
-            draft.repair("feasibility", group, knob, nearest[knob])
+            draft.repair("feasibility", group, knob, nearest_knobs[knob])
 
 
-def _list_changes(current: Configuration, new: Configuration) -> tuple[Change, ...]:
+def _list_changes(current: Configuration, configuration: Configuration) -> tuple[Change, ...]:
     current_values = current.values()
     return tuple(
         Change(field=f"{group}.{knob}", old=old, new=value)
-        for group, knobs in new.values().items()
+        for group, knobs in configuration.values().items()
         for knob, value in knobs.items()
         if (old := current_values.get(group, {}).get(knob)) != value
     )

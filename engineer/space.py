@@ -170,8 +170,8 @@ class KnobSpace(FrozenModel, ABC):
         """Return the minimum and the maximum of a knob."""
         if knob != self.share:
             return 0.0, self.maximum(knob)
-        reserved = (len(self.groups) - 1) * self.to_units(self.min_share)
-        return self.min_share, self.from_units(self.units - reserved)
+        reserved_units = (len(self.groups) - 1) * self.to_units(self.min_share)
+        return self.min_share, self.from_units(self.units - reserved_units)
 
     def violation(self, configuration: Configuration) -> str | None:
         """Return an error message if a configuration is out of bounds, else None.
@@ -223,18 +223,18 @@ def apportion(weights: Sequence[float], units: int, minimum: int | Sequence[int]
     fixed: set[int] = set()  # parts at their minima
     while True:
         free = [i for i in range(len(weights)) if i not in fixed]
-        remainder = units - sum(minima[i] for i in fixed)
+        free_units = units - sum(minima[i] for i in fixed)
         mass = math.fsum(weights[i] for i in free)
         parts = [float(part) for part in minima]
         for i in free:
-            parts[i] = weights[i] / mass * remainder if mass > 0 else remainder / len(free)
+            parts[i] = weights[i] / mass * free_units if mass > 0 else free_units / len(free)
         too_small = {i for i in free if parts[i] < minima[i] - 1e-9}
         if not too_small:
             break
         fixed |= too_small
     floors = [math.floor(part + 1e-9) for part in parts]
-    by_remainder = sorted(range(len(parts)), key=lambda i: (-round(parts[i] - floors[i], 9), i))
-    for i in by_remainder[: units - sum(floors)]:
+    order = sorted(range(len(parts)), key=lambda i: (-round(parts[i] - floors[i], 9), i))
+    for i in order[: units - sum(floors)]:
         floors[i] += 1
     return floors
 

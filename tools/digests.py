@@ -109,10 +109,10 @@ def _domain() -> Any:
 
 def _views(seed: int, runs: int, stages: int) -> list[Any]:
     """Return the views that an engineer reads after each stage of simulated runs."""
-    from engineer.synthetic import simulated_run
+    from engineer.synthetic import simulate_run
 
     rng = np.random.default_rng(seed)
-    return [view for _ in range(runs) for view in simulated_run(rng, _domain(), stages)]
+    return [view for _ in range(runs) for view in simulate_run(rng, _domain(), stages)]
 
 
 def _context(view: Any, style: Any, blocks: Sequence[Any] | None) -> str:

@@ -83,11 +83,11 @@ def compute_final_rates(parameters: Any, learners: Learners) -> Any:
     return play_policy(policy, learners, tabulate_grid(DOMAIN))[:, -1]
 
 
-def train(generations: int, learners: int = 2048, batch: int = 256) -> Parameters:
+def train(generations: int, num_learners: int = 2048, batch_size: int = 256) -> Parameters:
     """Train the parameters on random batches of a pool of learners."""
     import jax
 
-    pool = draw_learners(Prior(), DOMAIN, learners, STAGES, TRAINING_SEED)
+    pool = draw_learners(Prior(), DOMAIN, num_learners, STAGES, TRAINING_SEED)
 
     def mean_final_rate(parameters: Any, sample: Learners) -> Any:
         return compute_final_rates(parameters, sample).mean()
@@ -95,8 +95,8 @@ def train(generations: int, learners: int = 2048, batch: int = 256) -> Parameter
     score_candidates = jax.jit(jax.vmap(mean_final_rate, (0, None)))
 
     def objective(candidates: np.ndarray, rng: np.random.Generator) -> Any:
-        rows = rng.choice(learners, batch, replace=False)
-        return score_candidates(candidates, select_learners(pool, rows))
+        indices = rng.choice(num_learners, batch_size, replace=False)
+        return score_candidates(candidates, select_learners(pool, indices))
 
     centre = evolve(objective, np.array(START), np.array(SCALE), generations=generations)
     return Parameters(*(round(float(value), 3) for value in centre))
@@ -111,18 +111,18 @@ def compare(count: int) -> dict[str, dict[str, dict[str, float]]]:
     table: dict[str, dict[str, dict[str, float]]] = {}
     for prior, name in ((Prior(), "held-out seeds"), (SHIFTED, "another prior")):
         learners = draw_learners(prior, DOMAIN, count, STAGES, TEST_SEED)
-        final = {
+        final_rates = {
             engineer: play(partial(scripted_engineer, engineer), learners, DOMAIN).final
             for engineer in ("learned", *baselines)
         }
-        table[name] = {"learned": {"rate": round(100 * final["learned"].mean(), 2)}}
+        table[name] = {"learned": {"rate": round(100 * final_rates["learned"].mean(), 2)}}
         for baseline in baselines:
-            gains = 100 * (final["learned"] - final[baseline])
-            error = gains.std(ddof=1) / np.sqrt(count)
+            gains = 100 * (final_rates["learned"] - final_rates[baseline])
+            standard_error = gains.std(ddof=1) / np.sqrt(count)
             table[name][baseline] = {
-                "rate": round(100 * final[baseline].mean(), 2),
+                "rate": round(100 * final_rates[baseline].mean(), 2),
                 "difference": round(gains.mean(), 2),
-                "standard_error": round(error, 2),
+                "standard_error": round(standard_error, 2),
             }
     return table
 

@@ -132,34 +132,37 @@ def draw_learners(
 
 def _draw_learner(rng: np.random.Generator, prior: Prior, domain: Domain, stages: int) -> Learners:
     space = domain.space
-    groups, knobs, kinds = len(space.groups), len(space.difficulty_knobs), len(domain.failures)
+    num_groups, num_knobs = len(space.groups), len(space.difficulty_knobs)
+    num_kinds = len(domain.failures)
     mean_logit, slope = rng.normal(*prior.start), rng.uniform(*prior.slope)
-    cost = rng.gamma(*prior.cost, (groups, knobs))
-    validation = np.full((groups, knobs), prior.validation)
-    logits = mean_logit - slope * np.linspace(-0.5, 0.5, groups)
-    logits = logits + rng.normal(0.0, prior.group_spread, groups)
+    cost = rng.gamma(*prior.cost, (num_groups, num_knobs))
+    validation = np.full((num_groups, num_knobs), prior.validation)
+    logits = mean_logit - slope * np.linspace(-0.5, 0.5, num_groups)
+    logits = logits + rng.normal(0.0, prior.group_spread, num_groups)
     speed, forgetting = (
         median * np.exp(rng.normal(0.0, log_sd))
         for median, log_sd in (prior.speed, prior.forgetting)
     )
     shares, levels = configuration_arrays(space, random_configuration(rng, domain))
-    common_noise, group_noise = (rng.normal(0.0, sd, (stages, groups)) for sd in prior.noise)
+    common_noise, group_noise = (rng.normal(0.0, sd, (stages, num_groups)) for sd in prior.noise)
     return Learners(
         skill=logits + np.sum(cost * validation, axis=-1),
         cost=cost,
-        failure_shares=_scale_by_cost(rng.dirichlet([prior.kinds] * kinds, groups), cost, domain),
+        failure_shares=_scale_by_cost(
+            rng.dirichlet([prior.kinds] * num_kinds, num_groups), cost, domain
+        ),
         speed=speed,
         forgetting=min(forgetting, 1.0),
         transfer=rng.uniform(*prior.transfer),
-        narrow=rng.uniform(*prior.narrow, knobs),
+        narrow=rng.uniform(*prior.narrow, num_knobs),
         validation=validation,
         shares=shares,
         levels=levels,
         drift=common_noise[:, :1] + group_noise,
-        validation_normals=math.sqrt(prior.repetition) * rng.normal(size=(groups, kinds))
-        + math.sqrt(1.0 - prior.repetition) * rng.normal(size=(stages + 1, groups, kinds)),
-        training_normals=rng.normal(size=(stages, groups, kinds)),
-        uniformity=rng.uniform(*prior.uniformity, (stages, groups)),
+        validation_normals=math.sqrt(prior.repetition) * rng.normal(size=(num_groups, num_kinds))
+        + math.sqrt(1.0 - prior.repetition) * rng.normal(size=(stages + 1, num_groups, num_kinds)),
+        training_normals=rng.normal(size=(stages, num_groups, num_kinds)),
+        uniformity=rng.uniform(*prior.uniformity, (stages, num_groups)),
         count=np.int64(prior.count),
         rollouts=np.int64(prior.rollouts),
     )
@@ -192,8 +195,8 @@ def train_skill(
         drift: Float (N, G), the random change in this stage.
         xp: The array module, NumPy or `jax.numpy`.
     """
-    too_low = xp.maximum(learners.validation - levels, 0.0)
-    relevance = 1.0 - xp.sum(learners.narrow[:, None] * too_low, axis=-1)
+    shortfall = xp.maximum(learners.validation - levels, 0.0)
+    relevance = 1.0 - xp.sum(learners.narrow[:, None] * shortfall, axis=-1)
     rates = success_rates(skill, learners.cost, levels, xp)
     gain = learning_gain(learners.speed[:, None], shares, rates) * relevance
     transfer = learners.transfer[:, None]
@@ -217,5 +220,5 @@ def count_valid_answers(count: Any, rates: Any, normals: Any, xp: Any = np) -> A
         Float (N, G), integers from 0 to `count`.
     """
     mean = count * rates
-    deviation = xp.sqrt(mean * (1.0 - rates))
-    return xp.clip(xp.floor(mean + deviation * normals + 0.5), 0, count)
+    standard_deviation = xp.sqrt(mean * (1.0 - rates))
+    return xp.clip(xp.floor(mean + standard_deviation * normals + 0.5), 0, count)

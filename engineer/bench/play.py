@@ -82,9 +82,9 @@ def play(
         engineers.append(make_engineer(RunSettings(domain.space, initial, stages, i)))
     records: list[DesignRecord[Configuration]] = []
     for stage in range(1, stages + 1):
-        columns = [configuration_arrays(domain.space, run.current) for run in runs]
-        shares, levels = (np.stack(column) for column in zip(*columns, strict=True))
-        training = _train(learners, domain, skill, shares, levels, stage)
+        arrays = [configuration_arrays(domain.space, run.current) for run in runs]
+        shares, levels = (np.stack(values) for values in zip(*arrays, strict=True))
+        training = _collect_training_evidence(learners, domain, skill, shares, levels, stage)
         skill = train_skill(learners, skill, shares, levels, learners.drift[:, stage - 1])
         rates.append(validation_rates(learners, skill))
         if stage == stages:
@@ -129,19 +129,19 @@ def _validate(
     normals = learners.validation_normals[:, stage]
     count = learners.count[:, None]
     valid = count_valid_answers(count, rates, normals[..., 0])
-    failed = _split_failures(learners, count - valid, normals[..., 1:])
-    score = np.floor(0.7 * valid + 0.5)
-    rows = zip(learners.count.tolist(), *map(_to_int_lists, (valid, score, failed)), strict=True)
+    failures = _split_failures(learners, count - valid, normals[..., 1:])
+    scores = np.floor(0.7 * valid + 0.5)
+    columns = map(_to_int_lists, (learners.count, valid, scores, failures))
     return [
         {
             group: validation_evidence(domain, count, *numbers)
-            for group, *numbers in zip(domain.space.groups, *columns, strict=True)
+            for group, *numbers in zip(domain.space.groups, *values, strict=True)
         }
-        for count, *columns in rows
+        for count, *values in zip(*columns, strict=True)
     ]
 
 
-def _train(
+def _collect_training_evidence(
     learners: Learners,
     domain: Domain,
     skill: np.ndarray,
@@ -153,16 +153,16 @@ def _train(
     normals = learners.training_normals[:, stage - 1]
     count = learners.rollouts[:, None]
     valid = count_valid_answers(count, rates, normals[..., 0])
-    failed = _split_failures(learners, count - valid, normals[..., 1:])
+    failures = _split_failures(learners, count - valid, normals[..., 1:])
     learnability = rates * (1.0 - rates) * learners.uniformity[:, stage - 1]
     reward = np.sum(shares * rates, axis=1)
     zero_variance_share = np.sum(shares * (rates**8 + (1.0 - rates) ** 8), axis=1)
     values = (learners.rollouts, reward, zero_variance_share, rates, learnability)
-    columns = [*(x.tolist() for x in values), *map(_to_int_lists, (valid, failed))]
-    return [_training_evidence(domain, *row) for row in zip(*columns, strict=True)]
+    columns = [*(x.tolist() for x in values), *map(_to_int_lists, (valid, failures))]
+    return [_make_training_evidence(domain, *row) for row in zip(*columns, strict=True)]
 
 
-def _training_evidence(
+def _make_training_evidence(
     domain: Domain,
     count: int,
     reward: float,
@@ -170,12 +170,12 @@ def _training_evidence(
     rates: Sequence[float],
     learnability: Sequence[float],
     valid: Sequence[int],
-    failed: Sequence[Sequence[int]],
+    failures_by_group: Sequence[Sequence[int]],
 ) -> TrainingEvidence:
     groups = domain.space.groups
     answers = {
         group: rollout_evidence(domain, count, n, failures, rate)
-        for group, n, failures, rate in zip(groups, valid, failed, rates, strict=True)
+        for group, n, failures, rate in zip(groups, valid, failures_by_group, rates, strict=True)
     }
     return TrainingEvidence(
         updates=UPDATES,
@@ -192,10 +192,12 @@ def _training_evidence(
     )
 
 
-def _split_failures(learners: Learners, failed: np.ndarray, normals: np.ndarray) -> np.ndarray:
+def _split_failures(
+    learners: Learners, failed_counts: np.ndarray, normals: np.ndarray
+) -> np.ndarray:
     """Split failed answers (N, G) by kind into integers (N, G, F), with successive binomials."""
     shares = learners.failure_shares
-    remaining, mass = failed, np.ones(failed.shape)
+    remaining, mass = failed_counts, np.ones(failed_counts.shape)
     counts = []
     for kind in range(shares.shape[-1] - 1):
         rate = np.divide(shares[..., kind], mass, out=np.zeros_like(mass), where=mass > 1e-9)

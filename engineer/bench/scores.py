@@ -110,8 +110,8 @@ def read_results(path: Path) -> Results:
         results = Results.model_validate_json(path.read_bytes())
     except (OSError, ValidationError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not a results file"
-        problem = f"{path}: can't be read ({reason}); `jaxlake designbench --out` writes one"
-        raise UserError(problem) from None
+        message = f"{path}: can't be read ({reason}); `jaxlake designbench --out` writes one"
+        raise UserError(message) from None
     if results.version != VERSION:
         raise UserError(f"{path}: version must be {VERSION}, got {results.version}")
     return results
@@ -128,10 +128,10 @@ def results_table(results: Results) -> str:
         entries = [entry for entry in results.entries if entry.groups == groups]
         if not entries:
             continue
-        ranked = [entry for entry in entries if split_control_name(entry.engineer)[0] is None]
-        ranked.sort(key=lambda entry: -entry.rate)
+        ranking = [entry for entry in entries if split_control_name(entry.engineer)[0] is None]
+        ranking.sort(key=lambda entry: -entry.rate)
         headings = (*_RATE_COLUMNS, *(f"minus {prefix}" for prefix in CONTROLS), "", *_COST_COLUMNS)
-        rows = [_table_row(results, entry) for entry in ranked]
+        rows = [_table_row(results, entry) for entry in ranking]
         title = f"{groups} groups, {results.version}; points of valid rate with 95% intervals"
         tables.append(f"{title}\n{format_table(headings, rows, left=1)}")
     return "\n\n".join(tables)
@@ -160,10 +160,10 @@ def verdict(results: Results, entry: Entry) -> str:
     """Return whether an engineer uses the evidence, that is, beats its shuffled control."""
     if entry.engineer in EVIDENCE_FREE:
         return "blind"
-    shuffled = results.entry(f"shuffled:{entry.engineer}", entry.groups)
-    if shuffled is None:
+    shuffled_entry = results.entry(f"shuffled:{entry.engineer}", entry.groups)
+    if shuffled_entry is None:
         return "no control"
-    return "reads" if paired_difference(entry, shuffled).is_positive else NOT_READING
+    return "reads" if paired_difference(entry, shuffled_entry).is_positive else NOT_READING
 
 
 def comparison_table(names: Sequence[str], files: Sequence[Results]) -> str:

@@ -51,9 +51,9 @@ class Grid(NamedTuple):
 
     def levels(self, steps: Any, xp: Any) -> Any:
         """Return the nearest feasible levels, float (..., G, K)."""
-        groups, knobs = steps.shape[-2:]
-        index = (xp.arange(groups), *(steps[..., k] for k in range(knobs)))
-        return xp.asarray(self.nearest)[index]
+        num_groups, num_knobs = steps.shape[-2:]
+        indices = (xp.arange(num_groups), *(steps[..., k] for k in range(num_knobs)))
+        return xp.asarray(self.nearest)[indices]
 
 
 def tabulate_grid(domain: Domain) -> Grid:
@@ -86,10 +86,10 @@ def split_units(weights: Any, units: int, min_units: int, xp: Any = np) -> Any:
         Grid steps (..., G), which sum to `units`.
     """
     weights = xp.maximum(weights, 0.0) + 1e-9
-    free = units - weights.shape[-1] * min_units
-    quotas = free * weights / xp.sum(weights, axis=-1, keepdims=True)
+    free_units = units - weights.shape[-1] * min_units
+    quotas = free_units * weights / xp.sum(weights, axis=-1, keepdims=True)
     floors = xp.floor(quotas + 1e-6)
-    remaining = free - xp.sum(floors, axis=-1, keepdims=True)
+    remaining = free_units - xp.sum(floors, axis=-1, keepdims=True)
     order = xp.argsort(floors - quotas, axis=-1, stable=True)
     rank = xp.argsort(order, axis=-1, stable=True)
     return min_units + floors + (rank < remaining)
@@ -118,7 +118,7 @@ def play_policy(policy: FeaturePolicy, learners: Learners, grid: Grid) -> Any:
 
     xp, stages = jnp, learners.drift.shape[1]
     learners = jax.tree.map(jnp.asarray, learners)
-    count, groups = learners.count[:, None], learners.skill.shape[1]
+    count, num_groups = learners.count[:, None], learners.skill.shape[1]
 
     def validate(skill: Any, normals: Any) -> tuple[Any, Any]:
         """Return the true and the measured valid rates, float (N, G)."""
@@ -128,18 +128,18 @@ def play_policy(policy: FeaturePolicy, learners: Learners, grid: Grid) -> Any:
     def run_stage(state: Any, inputs: Any) -> tuple[Any, Any]:
         skill, valid_before, (shares, levels), (old_shares, old_levels) = state
         stage, drift, validation_normals, uniformity = inputs
-        p = success_rates(skill, learners.cost, levels, xp)
+        training_rates = success_rates(skill, learners.cost, levels, xp)
         skill = train_skill(learners, skill, shares, levels, drift, xp)
         rates, valid = validate(skill, validation_normals)
         count_before, count_after = (
-            xp.sum(measured * count, axis=-1) for measured in (valid_before, valid)
+            xp.sum(valid_rates * count, axis=-1) for valid_rates in (valid_before, valid)
         )
-        fall = compute_fall(count_before, count_after, learners.count * groups, xp)
+        fall = compute_fall(count_before, count_after, learners.count * num_groups, xp)
         has_fallen = fall[:, None] > MAX_FALL
         shares = xp.where(has_fallen, old_shares, shares)
         levels = xp.where(has_fallen[..., None], old_levels, levels)
         progress = xp.full((len(skill), 1), 1.0) * stage / stages
-        learnability = p * (1.0 - p) * uniformity
+        learnability = training_rates * (1.0 - training_rates) * uniformity
         trend = valid - valid_before
         decision = policy(Features(valid, trend, learnability, shares, levels, progress))
         design = (
@@ -163,14 +163,15 @@ def extract_features(view: StageView) -> Features:
     training have the p(1-p) of their valid rate.
     """
     groups, training = view.domain.space.groups, view.evidence.training
-    rates, measured = view.evidence.valid_rates(), training.learnability if training else {}
+    rates = view.evidence.valid_rates()
+    measured = training.learnability if training else {}
     valid = np.array([rates.get(group, 0.5) for group in groups])
     pairs = list(zip(groups, valid, strict=True))
     valid_before = np.array([view.valid_before.get(group, p) for group, p in pairs])
     learnability = np.array([measured.get(group, p * (1 - p)) for group, p in pairs])
     shares, levels = configuration_arrays(view.domain.space, view.current)
-    finished = view.evidence.stage
-    progress = np.array([finished / max(finished + (view.stages_left or 0), 1)])
+    num_finished = view.evidence.stage
+    progress = np.array([num_finished / max(num_finished + (view.stages_left or 0), 1)])
     return Features(valid, valid - valid_before, learnability, shares, levels, progress)
 
 

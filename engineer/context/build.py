@@ -74,17 +74,17 @@ def build_context(
     cut_names: dict[str, None] = {}
     remaining_cuts = iterate_cuts(view, detail)
     while max_tokens is not None and tokens > max_tokens:
-        step = next(remaining_cuts, None)
-        if step is None:
+        next_cut = next(remaining_cuts, None)
+        if next_cut is None:
             raise ContextTooLongError(
                 f"max_tokens: got {max_tokens}, but the totals, the configuration and the question"
                 f" alone need {tokens}"
             )
-        name, detail = step
-        shorter = _render(view, detail, blocks, style)
-        if shorter != text:
+        name, detail = next_cut
+        shorter_text = _render(view, detail, blocks, style)
+        if shorter_text != text:
             cut_names[name] = None
-            text, tokens = shorter, count_tokens(shorter)
+            text, tokens = shorter_text, count_tokens(shorter_text)
     return Context(text, tuple(cut_names), tokens)
 
 

@@ -74,32 +74,32 @@ class Readout:
 def read_out(view: StageView, blocks: Collection[str], detail: Detail = FULL_DETAIL) -> Readout:
     """Reduce a view to symbols; fields of omitted blocks are None."""
     space = view.domain.space
-    failures = "failure_breakdown" in blocks
+    show_failures = "failure_breakdown" in blocks
     training = view.evidence.training if "training_details" in blocks and detail.training else None
-    history = "history" in blocks and detail.history > 0
+    show_history = "history" in blocks and detail.history > 0
     edits = None  # the signs of the edits that led to the trained configuration
-    if history and view.designed_from is not None:
+    if show_history and view.designed_from is not None:
         edits = edits_between(view.designed_from, view.trained or view.current, space)
     levels = view.current.values()
     groups = {}
     for group in space.groups:
         tally = view.evidence.validation.get(group)
         tally = tally if tally and tally.count else None
-        visible = tally if failures else None
+        visible_tally = tally if show_failures else None
         trained_tally = view.rolled_back_validation.get(group, tally)
         learnability = training.learnability.get(group) if training else None
         groups[group] = GroupReadout(
-            valid=_tenths(visible.valid / visible.count) if visible else None,
-            failures=_most_frequent_failures(view.domain, visible) if visible else None,
+            valid=_tenths(visible_tally.valid / visible_tally.count) if visible_tally else None,
+            failures=_most_frequent_failures(view.domain, visible_tally) if visible_tally else None,
             trend=_trend(trained_tally, view.valid_before.get(group))
-            if history and trained_tally
+            if show_history and trained_tally
             else None,
             learnability=None if learnability is None else _tenths(learnability / MAX_LEARNABILITY),
             levels=_levels(space, levels.get(group, {})),
             last_edit=edits[group] if edits else None,
         )
     state: State = "rolled" if view.notice else "first" if view.designed_from is None else "next"
-    return Readout(state if history else None, bool(view.refusal) and detail.refusal, groups)
+    return Readout(state if show_history else None, bool(view.refusal) and detail.refusal, groups)
 
 
 def symbols_text(readout: Readout, domain: Domain) -> str:
@@ -137,9 +137,9 @@ def _trend(tally: GroupEvidence, rate_before: float | None) -> int | None:
     if rate_before is None:
         return None
     rate = tally.valid / tally.count
-    pooled = ((rate + rate_before) * tally.count + 1.0) / (2.0 * tally.count + 2.0)
-    error = math.sqrt(2.0 * pooled * (1.0 - pooled) / tally.count)
-    return int(rate - rate_before > error) - int(rate_before - rate > error)
+    pooled_rate = ((rate + rate_before) * tally.count + 1.0) / (2.0 * tally.count + 2.0)
+    standard_error = math.sqrt(2.0 * pooled_rate * (1.0 - pooled_rate) / tally.count)
+    return int(rate - rate_before > standard_error) - int(rate_before - rate > standard_error)
 
 
 def _tenths(ratio: float) -> int:
@@ -153,6 +153,6 @@ def _levels(space: KnobSpace, knobs: Mapping[str, float]) -> dict[str, int]:
         low, high = space.limits(knob)
         value, span = knobs.get(knob, low), high - low
         tenths = _tenths((value - low) / span) if span > 0.0 else 0
-        inside = low + 1e-9 < value < high - 1e-9
-        levels[knob] = min(max(tenths, 1), TENTHS - 1) if inside else tenths
+        is_inside = low + 1e-9 < value < high - 1e-9
+        levels[knob] = min(max(tenths, 1), TENTHS - 1) if is_inside else tenths
     return levels

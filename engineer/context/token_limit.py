@@ -35,13 +35,13 @@ def estimate_tokens(text: str) -> int:
 
 def iterate_cuts(view: StageView, detail: Detail) -> Iterator[tuple[str, Detail]]:
     """Yield (name of the cut, detail) for successively smaller levels of detail."""
-    cases = min(detail.failed_cases, len(view.evidence.failed_cases))
-    for fewer in range(cases - 1, -1, -1):
-        detail = detail._replace(failed_cases=fewer)
+    num_cases = min(detail.failed_cases, len(view.evidence.failed_cases))
+    for count in range(num_cases - 1, -1, -1):
+        detail = detail._replace(failed_cases=count)
         yield CUTS[0], detail
-    stages = min(detail.history, len(view.history))
-    for fewer in range(stages - 1, 0, -1):
-        detail = detail._replace(history=fewer)
+    num_stages = min(detail.history, len(view.history))
+    for count in range(num_stages - 1, 0, -1):
+        detail = detail._replace(history=count)
         yield CUTS[1], detail
     fields = ("summary", "statistics", "slices", "training", "guideline")
     for name, field in zip(CUTS[2:-2], fields, strict=True):

@@ -74,8 +74,8 @@ class SecBanditEngineer(ComputedEngineer):
 
     def _configuration(self, task: Task) -> Configuration:
         values = self.values(task.view)
-        largest = max(values.values())
-        weights = {group: math.exp((value - largest) / self.tau) for group, value in values.items()}
+        highest = max(values.values())
+        weights = {group: math.exp((value - highest) / self.tau) for group, value in values.items()}
         shares = split_shares(weights, task.view)
         return make_configuration(task.view.domain, shares, move_knobs(task.view, {}))
 
@@ -83,8 +83,8 @@ class SecBanditEngineer(ComputedEngineer):
 def _current_learnability(view: StageView) -> dict[str, float]:
     """Return p(1-p) in training by group, or of the valid rate for groups without training."""
     training = view.evidence.training
-    validation = {group: variance(rate) for group, rate in view.evidence.valid_rates().items()}
-    return validation | (training.learnability if training else {})
+    rate_variances = {group: variance(rate) for group, rate in view.evidence.valid_rates().items()}
+    return rate_variances | (training.learnability if training else {})
 
 
 def _stage_rewards(view: StageView) -> list[dict[str, float]]:
@@ -96,9 +96,9 @@ def _stage_rewards(view: StageView) -> list[dict[str, float]]:
     the stage. Groups without evidence in a stage are missing.
     """
     learnability: list[dict[str, float]] = []
-    for past in view.history:
+    for past_stage in view.history:
         rates: dict[str, list[float]] = defaultdict(list)
-        for rates_by_group in (past.valid_before, past.valid_after):
+        for rates_by_group in (past_stage.valid_before, past_stage.valid_after):
             for group, rate in rates_by_group.items():
                 rates[group].append(rate)
         learnability.append({group: variance(fmean(values)) for group, values in rates.items()})

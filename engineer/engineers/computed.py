@@ -45,17 +45,17 @@ def split_shares(
         The share of each group, which sum to 1.
     """
     space = view.domain.space
-    known = {group: weight for group, weight in weights.items() if weight is not None}
-    mean = math.fsum(known.values()) / len(known) if known else 0.0
-    targets = [known.get(group, mean) for group in space.groups]
+    known_weights = {group: weight for group, weight in weights.items() if weight is not None}
+    mean = math.fsum(known_weights.values()) / len(known_weights) if known_weights else 0.0
+    targets = [known_weights.get(group, mean) for group in space.groups]
     if not math.fsum(targets) > 0.0:
-        current = space.knobs_of(view.current)
-        targets = [current[group][space.share] for group in space.groups]
-    minimum = space.to_units(space.min_share)
+        current_knobs = space.knobs_of(view.current)
+        targets = [current_knobs[group][space.share] for group in space.groups]
+    min_units = space.to_units(space.min_share)
     if floor > 0.0:
         equal_share = space.units // len(space.groups)
-        minimum = max(minimum, min(max(1, space.to_units(floor)), equal_share))
-    return ratios_by_group(space, apportion(targets, space.units, minimum))
+        min_units = max(min_units, min(max(1, space.to_units(floor)), equal_share))
+    return ratios_by_group(space, apportion(targets, space.units, min_units))
 
 
 def ratios_by_group(space: KnobSpace, steps: Sequence[int]) -> dict[str, float]:
@@ -66,12 +66,12 @@ def ratios_by_group(space: KnobSpace, steps: Sequence[int]) -> dict[str, float]:
 def move_knobs(view: StageView, edits: Mapping[str, int]) -> dict[str, dict[str, float]]:
     """Return the current difficulty knobs, moved by a number of edits per group."""
     space = view.domain.space
-    current = space.knobs_of(view.current)
+    current_knobs = space.knobs_of(view.current)
     knobs: dict[str, dict[str, float]] = {}
     for group in space.groups:
-        change = edits.get(group, 0) * space.edit_steps
+        steps = edits.get(group, 0) * space.edit_steps
         knobs[group] = {
-            knob: space.move_knob(knob, current[group][knob], change)
+            knob: space.move_knob(knob, current_knobs[group][knob], steps)
             for knob in space.difficulty_knobs
         }
     return knobs

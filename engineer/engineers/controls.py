@@ -9,7 +9,7 @@ import numpy as np
 
 from engineer.context.view import StageView
 from engineer.engineers.base import ControlEngineer, Engineer, Proposal, Task
-from engineer.synthetic.simulated_run import simulated_run
+from engineer.synthetic.simulated_run import simulate_run
 
 T = TypeVar("T")
 
@@ -23,23 +23,23 @@ _GROUP_FIELDS = ("valid_before", "valid_after", "failures_before")
 def simulate_evidence(view: StageView, seed: int) -> StageView:
     """Return the view with the evidence of a simulated run; `seed` must not be negative."""
     counts = [tally.count for tally in view.evidence.validation.values() if tally.count]
-    limits = (min(counts), max(counts)) if counts else (16, 256)
+    count_range = (min(counts), max(counts)) if counts else (16, 256)
     rng = np.random.default_rng([seed, _SIMULATION_STREAM])
-    simulated = simulated_run(rng, view.domain, len(view.history) + 1, counts=limits)[-1]
+    simulated_view = simulate_run(rng, view.domain, len(view.history) + 1, counts=count_range)[-1]
     changes = {"stage": view.evidence.stage, "environment": view.evidence.environment}
     if view.evidence.training is None:
         changes["training"] = None
     history = tuple(
-        past.model_copy(
+        stage.model_copy(
             update={"summary": ""} | {field: getattr(source, field) for field in _GROUP_FIELDS}
         )
-        for past, source in zip(view.history, simulated.history, strict=True)
+        for stage, source in zip(view.history, simulated_view.history, strict=True)
     )
     return replace(
         view,
-        evidence=simulated.evidence.model_copy(update=changes),
+        evidence=simulated_view.evidence.model_copy(update=changes),
         history=history,
-        valid_before=simulated.valid_before if view.valid_before else {},
+        valid_before=simulated_view.valid_before if view.valid_before else {},
         rolled_back_validation={},  # a simulated run has no rolled-back weights
     )
 
@@ -53,15 +53,15 @@ def shuffle_evidence(view: StageView, seed: int) -> StageView:
     mappings: list[Mapping[str, Any]] = [evidence.validation, evidence.environment, learnability]
     mappings += [rollouts, statistics, view.valid_before, view.rolled_back_validation]
     for field in _GROUP_FIELDS:
-        mappings += [getattr(past, field) for past in view.history]
+        mappings += [getattr(stage, field) for stage in view.history]
     groups = list(dict.fromkeys(chain(view.domain.space.groups, *mappings)))
-    order = np.random.default_rng([seed, _SHUFFLE_STREAM]).permutation(len(groups)).tolist()
-    cycle = zip(order, order[1:] + order[:1], strict=True)
+    cycle_order = np.random.default_rng([seed, _SHUFFLE_STREAM]).permutation(len(groups)).tolist()
+    cycle = zip(cycle_order, cycle_order[1:] + cycle_order[:1], strict=True)
     new_groups = {groups[source]: groups[target] for source, target in cycle}
 
     def permute(values: Mapping[str, T]) -> dict[str, T]:
-        permuted = {new_groups[group]: value for group, value in values.items()}
-        return {group: permuted[group] for group in groups if group in permuted}
+        permuted_values = {new_groups[group]: value for group, value in values.items()}
+        return {group: permuted_values[group] for group in groups if group in permuted_values}
 
     changes = {
         "validation": permute(evidence.validation),
@@ -77,8 +77,8 @@ def shuffle_evidence(view: StageView, seed: int) -> StageView:
         "failed_cases": (),
     }
     history = tuple(
-        past.model_copy(update={field: permute(getattr(past, field)) for field in _GROUP_FIELDS})
-        for past in view.history
+        stage.model_copy(update={field: permute(getattr(stage, field)) for field in _GROUP_FIELDS})
+        for stage in view.history
     )
     return replace(
         view,
@@ -165,5 +165,5 @@ CONTROL_NAMES = ", ".join(f"{prefix}:NAME" for prefix in CONTROLS)
 
 def split_control_name(name: str) -> tuple[type[AlteredEvidence] | None, str]:
     """Split a name such as `shuffled:rule` into its control, or None, and the inner name."""
-    prefix, colon, inner = name.partition(":")
-    return (CONTROLS[prefix], inner) if colon and prefix in CONTROLS else (None, name)
+    prefix, colon, inner_name = name.partition(":")
+    return (CONTROLS[prefix], inner_name) if colon and prefix in CONTROLS else (None, name)

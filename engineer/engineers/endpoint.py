@@ -96,10 +96,10 @@ class ChatClient:
 
     def _post(self, path: str, body: dict[str, Any], key: str | None) -> Any:
         """Send a request and return the JSON of the response."""
-        parts = urlsplit(self.base_url)
+        url_parts = urlsplit(self.base_url)
         with openai.OpenAI(
-            base_url=parts._replace(query="", fragment="").geturl(),
-            default_query=dict(parse_qsl(parts.query, keep_blank_values=True)),
+            base_url=url_parts._replace(query="", fragment="").geturl(),
+            default_query=dict(parse_qsl(url_parts.query, keep_blank_values=True)),
             default_headers={"accept-encoding": "identity"},  # compression would hide the size
             api_key=key or "none",
             max_retries=self.retries,
@@ -144,9 +144,9 @@ class EndpointEngineer(TextEngineer):
         if isinstance(request.form, dict):
             schema = {"name": "configuration", "strict": True, "schema": request.form}
             fields["response_format"] = {"type": "json_schema", "json_schema": schema}
-        default = self.max_tokens if request.form is not None else self.note_tokens
-        limit = request.max_tokens or default or self.max_tokens
-        return self.client.complete(messages, max_tokens=limit, fields=fields)
+        default_tokens = self.max_tokens if request.form is not None else self.note_tokens
+        max_tokens = request.max_tokens or default_tokens or self.max_tokens
+        return self.client.complete(messages, max_tokens=max_tokens, fields=fields)
 
 
 class _BoundedClient(httpx2.Client):

@@ -71,10 +71,10 @@ class TextEngineer:
 
     def _propose_once(self, request: TextRequest) -> Proposal:
         start = time.perf_counter()
-        generated = self.generate(request)
-        thinking = f"<think>\n{generated.reasoning}\n</think>\n\n" if generated.reasoning else ""
-        text = (thinking if request.form is None else "") + generated.text
-        return Proposal(text, time.perf_counter() - start, generated.tokens)
+        output = self.generate(request)
+        thinking_block = f"<think>\n{output.reasoning}\n</think>\n\n" if output.reasoning else ""
+        text = (thinking_block if request.form is None else "") + output.text
+        return Proposal(text, time.perf_counter() - start, output.tokens)
 
 
 @dataclass(frozen=True)

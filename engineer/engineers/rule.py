@@ -72,17 +72,17 @@ def _knob_edits(row: GroupReadout, domain: Domain, *, rolled_back: bool) -> dict
     last_edits = {knob: row.last_edit[knob] if row.last_edit else 0 for knob in knobs}
     if row.trend == -1 and any(last_edits.values()) and not rolled_back:
         return {knob: -edit for knob, edit in last_edits.items()}
-    step = _direction(row)
-    limit = TENTHS if step > 0 else 0
+    direction = _direction(row)
+    limit_level = TENTHS if direction > 0 else 0
     movable = [
         knob
         for knob in knobs
-        if step and domain.space.maximum(knob) > 0.0 and row.levels[knob] != limit
+        if direction and domain.space.maximum(knob) > 0.0 and row.levels[knob] != limit_level
     ]
     if rolled_back:
-        movable = [knob for knob in movable if last_edits[knob] != step]
+        movable = [knob for knob in movable if last_edits[knob] != direction]
     if _is_too_easy(row):
-        return dict.fromkeys(movable, step)
+        return dict.fromkeys(movable, direction)
     if not movable:
         return {}
     causes = {
@@ -90,8 +90,8 @@ def _knob_edits(row: GroupReadout, domain: Domain, *, rolled_back: bool) -> dict
     }
     movable_causes = [causes[word] for word in row.failures or () if causes.get(word) in movable]
     if movable_causes:
-        return {movable_causes[0]: step}
-    return {min(movable, key=lambda knob: step * row.levels[knob]): step}
+        return {movable_causes[0]: direction}
+    return {min(movable, key=lambda knob: direction * row.levels[knob]): direction}
 
 
 def _find_transfer(readout: Readout, share: str) -> tuple[str, str] | None:

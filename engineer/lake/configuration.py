@@ -35,8 +35,8 @@ class LakeConfiguration(Configuration):
         if isinstance(sizes, Mapping) and len(knobs_by_size) < len(sizes):
             # The same size can be written as 3, "03" or "3.0".
             numbers = [int(str(size).partition(".")[0]) for size in sizes]
-            repeated = sorted(size for size in knobs_by_size if numbers.count(size) > 1)
-            raise ValueError(f"map size {', '.join(map(str, repeated))} is given more than once")
+            duplicates = sorted(size for size in knobs_by_size if numbers.count(size) > 1)
+            raise ValueError(f"map size {', '.join(map(str, duplicates))} is given more than once")
         return dict(sorted(knobs_by_size.items()))
 
     def values(self) -> KnobValues:

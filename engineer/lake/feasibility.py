@@ -43,15 +43,15 @@ class NearestFeasible:
     def __call__(self, group: str, knobs: Knobs) -> Knobs:
         """Return the nearest feasible knobs; raise `InfeasibleError` if there are none."""
         size = int(group)
-        requested_holes, requested_waits = knobs["hole_ratio"], knobs["wait_ratio"]
+        requested_hole_ratio, requested_wait_ratio = knobs["hole_ratio"], knobs["wait_ratio"]
         grid = [self.bounds.from_units(steps) for steps in range(self.bounds.units + 1)]
-        hole_ratios = [requested_holes, *(x for x in reversed(grid) if x < requested_holes)]
+        hole_ratios = [x for x in reversed(grid) if x < requested_hole_ratio]
         wait_ratios = grid[: self.bounds.to_units(self.bounds.max_wait_ratio) + 1]
-        wait_ratios.sort(key=lambda x: (round(abs(x - requested_waits), 9), x))
-        for hole_ratio in hole_ratios:
+        wait_ratios.sort(key=lambda x: (round(abs(x - requested_wait_ratio), 9), x))
+        for hole_ratio in [requested_hole_ratio, *hole_ratios]:
             if infeasibility(size, hole_ratio, self.num_agents) is not None:
                 continue
-            for wait_ratio in [requested_waits, *wait_ratios]:
+            for wait_ratio in [requested_wait_ratio, *wait_ratios]:
                 if self._is_accepted(size, hole_ratio, wait_ratio):
                     return {**knobs, "hole_ratio": hole_ratio, "wait_ratio": wait_ratio}
         reason = infeasibility(size, 0.0, self.num_agents)

@@ -72,9 +72,9 @@ class DesignAtlas(FrozenModel):
             if list(cell.knobs) != knobs:
                 raise ValueError(f"{name} must have the knobs {', '.join(knobs)}")
         for group, grid in self._grids.items():
-            cells = sum(cell.group == group for cell in self.cells)
-            if not cells == len(grid.rows) == math.prod(map(len, grid.levels)):
-                raise ValueError(f"{group}: the {cells} cells must form a grid without repetitions")
+            count = sum(cell.group == group for cell in self.cells)
+            if not count == len(grid.rows) == math.prod(map(len, grid.levels)):
+                raise ValueError(f"{group}: the {count} cells must form a grid without repetitions")
         return self
 
     @property
@@ -97,15 +97,15 @@ class DesignAtlas(FrozenModel):
 
         The result is None if the configuration uses unknown groups or cells without boards.
         """
-        total = np.zeros(len(self.cells))
+        total_weights = np.zeros(len(self.cells))
         for group, knobs in configuration.values().items():
             share = next(iter(knobs.values()))
             if share > 0.0:
                 weights = self.weights(group, knobs)
                 if weights is None:
                     return None
-                total += share * weights
-        return float(total @ np.array([cell.learnability or 0.0 for cell in self.cells]))
+                total_weights += share * weights
+        return float(total_weights @ np.array([cell.learnability or 0.0 for cell in self.cells]))
 
     @cached_property
     def _grids(self) -> dict[str, "_Grid"]:
@@ -154,20 +154,20 @@ def atlas_grid(domain: Domain, levels: int) -> list[tuple[str, dict[str, float]]
         if slices.mixture
     }
     for knob, values in mixtures.items():
-        below_maximum = sum(level < space.maximum(knob) for level in values)
-        mixtures[knob] = values[: below_maximum + 1]
+        num_below = sum(level < space.maximum(knob) for level in values)
+        mixtures[knob] = values[: num_below + 1]
     other_knobs = [knob for knob in space.difficulty_knobs if knob not in mixtures]
     for group in space.groups:
-        hardest = {knob: space.maximum(knob) for knob in other_knobs}
-        hardest[space.share] = space.limits(space.share)[1]
+        hardest_knobs = {knob: space.maximum(knob) for knob in other_knobs}
+        hardest_knobs[space.share] = space.limits(space.share)[1]
         corners = [
-            domain.nearest_or_same(group, hardest | dict(zip(mixtures, corner, strict=True)))
+            domain.nearest_or_same(group, hardest_knobs | dict(zip(mixtures, corner, strict=True)))
             for corner in itertools.product(*mixtures.values())
         ]
         axes = dict(mixtures)
         for knob in other_knobs:
-            largest = space.to_units(max(corner[knob] for corner in corners))
-            steps = np.unique(np.floor(np.linspace(0, largest, levels) + 0.5))
+            max_units = space.to_units(max(corner[knob] for corner in corners))
+            steps = np.unique(np.floor(np.linspace(0, max_units, levels) + 0.5))
             axes[knob] = [space.from_units(int(n)) for n in steps]
         for point in itertools.product(*(axes[knob] for knob in space.difficulty_knobs)):
             cells.append((group, dict(zip(space.difficulty_knobs, point, strict=True))))

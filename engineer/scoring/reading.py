@@ -17,7 +17,7 @@ from engineer.domain import Domain
 from engineer.edits import EditError, Edits, edits_text, read_edits
 from engineer.engineers.rule import compute_rule_edits
 from engineer.space import FrozenModel
-from engineer.synthetic import FACTS, Fact, replace_fact, synthetic_readouts
+from engineer.synthetic import FACTS, Fact, make_synthetic_readouts, replace_fact
 
 MIN_FLIP_RATE = 0.9
 """Minimum share of flipped edits for a model to count as reading a fact."""
@@ -119,7 +119,7 @@ def make_reading_set(domain: Domain, count: int, seed: int) -> ReadingSet:
     rng = np.random.default_rng(seed)
     readouts: list[Readout] = []
     while len(readouts) < 2 * count:
-        readouts += _complete_readouts(synthetic_readouts(rng, domain))
+        readouts += _complete_readouts(make_synthetic_readouts(rng, domain))
     originals, sources = readouts[:count], readouts[count : 2 * count]
     variants = {
         fact: tuple(
@@ -137,34 +137,34 @@ def measure_reading(contexts: ReadingSet, model: MeasuredModel) -> ReadingReport
     rule_edits = [compute_rule_edits(readout, domain) for readout in contexts.originals]
     context_lists = [contexts.originals, *contexts.variants.values()]
     edits, *edits_by_fact = _answer_contexts(model, context_lists, domain)
-    cost, *costs = _compute_costs(model, rule_edits, context_lists, domain)
+    original_cost, *swapped_costs = _compute_costs(model, rule_edits, context_lists, domain)
     effects = []
-    swaps = zip(contexts.variants.items(), edits_by_fact, costs, strict=True)
+    swaps = zip(contexts.variants.items(), edits_by_fact, swapped_costs, strict=True)
     for (fact, variants), swapped_edits, swapped_cost in swaps:
-        increase = swapped_cost - cost
+        cost_increase = swapped_cost - original_cost
         swapped_rule_edits = [compute_rule_edits(readout, domain) for readout in variants]
-        flipped = [
-            old[group][knob] != new[group][knob]
-            and _MALFORMED not in (old[group][knob], new[group][knob])
-            for rule_old, rule_new, old, new in zip(
+        flips = [
+            model_answer[group][knob] != swapped_answer[group][knob]
+            and _MALFORMED not in (model_answer[group][knob], swapped_answer[group][knob])
+            for rule_answer, swapped_rule_answer, model_answer, swapped_answer in zip(
                 rule_edits, swapped_rule_edits, edits, swapped_edits, strict=True
             )
             for group in space.groups
             for knob in space.knobs
-            if rule_old[group][knob] != rule_new[group][knob]
+            if rule_answer[group][knob] != swapped_rule_answer[group][knob]
         ]
         effects.append(
             FactEffect(
                 fact=fact,
-                gap=float(increase.mean()),
-                gap_error=float(increase.std(ddof=1) / np.sqrt(len(increase))),
-                rule_changes=len(flipped),
-                flip_rate=float(np.mean(flipped)) if flipped else None,
+                gap=float(cost_increase.mean()),
+                gap_error=float(cost_increase.std(ddof=1) / np.sqrt(len(cost_increase))),
+                rule_changes=len(flips),
+                flip_rate=float(np.mean(flips)) if flips else None,
             )
         )
     return ReadingReport(
         contexts=len(rule_edits),
-        answer_cost=float(cost.mean()),
+        answer_cost=float(original_cost.mean()),
         well_formed=float(np.mean([_is_balanced(answer, domain) for answer in edits])),
         accuracy=_compute_accuracy(edits, rule_edits),
         unedited=_compute_accuracy([_uniform_edits(domain, 0)] * len(rule_edits), rule_edits),
@@ -229,8 +229,8 @@ def _uniform_edits(domain: Domain, edit: int) -> Edits:
 def _compute_accuracy(edits: Sequence[Edits], rule_edits: Sequence[Edits]) -> float:
     matches = [
         answer[group][knob] == edit
-        for answer, expected in zip(edits, rule_edits, strict=True)
-        for group, knobs in expected.items()
+        for answer, rule_answer in zip(edits, rule_edits, strict=True)
+        for group, knobs in rule_answer.items()
         for knob, edit in knobs.items()
     ]
     return float(np.mean(matches))
@@ -238,8 +238,8 @@ def _compute_accuracy(edits: Sequence[Edits], rule_edits: Sequence[Edits]) -> fl
 
 def _is_balanced(edits: Edits, domain: Domain) -> bool:
     """Return whether shares move both up and down, or not at all."""
-    moves = {edits[group][domain.space.share] for group in domain.space.groups}
-    return _MALFORMED not in moves and (1 in moves) == (-1 in moves)
+    share_edits = {edits[group][domain.space.share] for group in domain.space.groups}
+    return _MALFORMED not in share_edits and (1 in share_edits) == (-1 in share_edits)
 
 
 def format_reading(reading: ReadingReport) -> str:

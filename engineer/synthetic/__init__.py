@@ -4,12 +4,12 @@ from engineer.synthetic.examples import (
     FACTS,
     DesignExample,
     Fact,
-    design_example,
     make_contrasting_readout,
+    make_design_example,
+    make_synthetic_readouts,
     replace_fact,
-    synthetic_readouts,
 )
-from engineer.synthetic.simulated_run import simulated_run
+from engineer.synthetic.simulated_run import simulate_run
 
-__all__ = ["FACTS", "DesignExample", "Fact", "design_example", "make_contrasting_readout"]
-__all__ += ["replace_fact", "simulated_run", "synthetic_readouts"]
+__all__ = ["FACTS", "DesignExample", "Fact", "make_contrasting_readout", "make_design_example"]
+__all__ += ["make_synthetic_readouts", "replace_fact", "simulate_run"]

@@ -15,7 +15,7 @@ from engineer.context.symbols import Readout, read_out, symbols_text
 from engineer.domain import Domain
 from engineer.edits import edits_text
 from engineer.engineers.rule import compute_rule_edits
-from engineer.synthetic.simulated_run import simulated_run
+from engineer.synthetic.simulated_run import simulate_run
 
 Fact = Literal["valid", "failures", "trend", "learnability", "levels", "last_edit"]
 """The facts in a row of symbols."""
@@ -34,14 +34,14 @@ class DesignExample(NamedTuple):
     answer: str
 
 
-def design_example(readout: Readout, domain: Domain) -> DesignExample:
+def make_design_example(readout: Readout, domain: Domain) -> DesignExample:
     """Return the text of a readout with the rule's answer."""
     return DesignExample(
         symbols_text(readout, domain), edits_text(compute_rule_edits(readout, domain), domain)
     )
 
 
-def synthetic_readouts(
+def make_synthetic_readouts(
     rng: np.random.Generator,
     domain: Domain,
     *,
@@ -60,7 +60,7 @@ def synthetic_readouts(
     """
     readouts = []
     for _ in range(runs):
-        for view in simulated_run(rng, domain, int(rng.integers(1, stages + 1)), counts=counts):
+        for view in simulate_run(rng, domain, int(rng.integers(1, stages + 1)), counts=counts):
             blocks = [block for block in _BLOCKS if rng.random() >= _BLOCK_DROP_PROBABILITY]
             refusal = "the answer could not be used" if rng.random() < _REFUSAL_PROBABILITY else ""
             readouts.append(read_out(replace(view, refusal=refusal), blocks))
@@ -88,7 +88,7 @@ def make_contrasting_readout(
     for _ in range(_MAX_DRAWS):
         fact = FACTS[int(rng.integers(len(FACTS)))]
         source = sources[int(rng.integers(len(sources)))]
-        contrast = replace_fact(readout, source, fact)
-        if compute_rule_edits(contrast, domain) != answer:
-            return contrast
+        contrasting_readout = replace_fact(readout, source, fact)
+        if compute_rule_edits(contrasting_readout, domain) != answer:
+            return contrasting_readout
     return None

@@ -58,8 +58,8 @@ def compute_fall(valid_before: Any, valid_after: Any, count: Any, xp: Any = np) 
         xp: The array module.
     """
     rate_before, rate_after = valid_before / count, valid_after / count
-    pooled = (rate_before + rate_after) / 2
-    variance = xp.maximum(2.0 * pooled * (1.0 - pooled), 1.0 / count) / count
+    pooled_rate = (rate_before + rate_after) / 2
+    variance = xp.maximum(2.0 * pooled_rate * (1.0 - pooled_rate), 1.0 / count) / count
     return (rate_before - rate_after) / xp.sqrt(variance)
 
 
@@ -77,47 +77,47 @@ def configuration_arrays(
 
 
 def validation_evidence(
-    domain: Domain, count: int, valid: int, score: int, failed: Sequence[int]
+    domain: Domain, count: int, num_valid: int, num_scored: int, failure_counts: Sequence[int]
 ) -> GroupEvidence:
     """Return a group's validation answers.
 
     Args:
         domain: The environment.
         count: Number of answers.
-        valid: Number of valid answers.
-        score: Number of valid answers that reach each of the domain's scores.
-        failed: Numbers of invalid answers by kind of failure; the first kind is unparsable.
+        num_valid: Number of valid answers.
+        num_scored: Number of valid answers that reach each of the domain's scores.
+        failure_counts: Numbers of invalid answers by kind of failure; the first kind is unparsable.
     """
     return GroupEvidence(
         count=count,
-        valid=valid,
-        scores={term.key: score for term in domain.scores},
-        failures=_failures(domain, failed),
-        answer_statistics=_answer_statistics(failed[0] / count, None),
+        valid=num_valid,
+        scores={term.key: num_scored for term in domain.scores},
+        failures=_failures(domain, failure_counts),
+        answer_statistics=_answer_statistics(failure_counts[0] / count, None),
     )
 
 
 def rollout_evidence(
-    domain: Domain, count: int, valid: int, failed: Sequence[int], rate: float
+    domain: Domain, count: int, num_valid: int, failure_counts: Sequence[int], rate: float
 ) -> tuple[Tally, AnswerStatistics]:
     """Return the tally and statistics of a group's training answers, with eight per instance.
 
     Args:
         domain: The environment.
         count: Number of answers.
-        valid: Number of valid answers.
-        failed: Numbers of invalid answers by kind of failure; the first kind is unparsable.
+        num_valid: Number of valid answers.
+        failure_counts: Numbers of invalid answers by kind of failure; the first kind is unparsable.
         rate: Success rate p, which determines the share of instances without a valid answer.
     """
-    tally = Tally(count=count, valid=valid, failures=_failures(domain, failed))
-    return tally, _answer_statistics(failed[0] / count, (1.0 - rate) ** 8)
+    tally = Tally(count=count, valid=num_valid, failures=_failures(domain, failure_counts))
+    return tally, _answer_statistics(failure_counts[0] / count, (1.0 - rate) ** 8)
 
 
-def _failures(domain: Domain, failed: Sequence[int]) -> dict[str, int]:
-    return {term.key: n for term, n in zip(domain.failures, failed, strict=True) if n}
+def _failures(domain: Domain, failure_counts: Sequence[int]) -> dict[str, int]:
+    return {term.key: n for term, n in zip(domain.failures, failure_counts, strict=True) if n}
 
 
-def _answer_statistics(unreadable: float, without_success: float | None) -> AnswerStatistics:
+def _answer_statistics(unreadable_share: float, unsolved_share: float | None) -> AnswerStatistics:
     return AnswerStatistics(
-        readable=1.0 - unreadable, truncated=0.0, tokens=30.0, without_success=without_success
+        readable=1.0 - unreadable_share, truncated=0.0, tokens=30.0, without_success=unsolved_share
     )

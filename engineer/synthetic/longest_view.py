@@ -31,7 +31,7 @@ def longest_view(
     *,
     answers: tuple[int, int] = (1_000, 10_000),
     reasoning_tokens: int = 0,
-    gated: bool = True,
+    can_roll_back: bool = True,
 ) -> StageView:
     """Return a view in which every block has its maximum length.
 
@@ -45,14 +45,14 @@ def longest_view(
         instance: The lines of one of the largest instances.
         answers: Numbers of answers per group in validation and in a stage's training.
         reasoning_tokens: Maximum length of the engineer's reasoning.
-        gated: Whether stages can be rolled back.
+        can_roll_back: Whether stages can be rolled back.
     """
     groups = domain.space.groups
-    validated, trained = (_tally(domain, count) for count in answers)
+    validation_tally, training_tally = (_make_tally(domain, count) for count in answers)
     evidence_of_group = GroupEvidence(
-        **validated.model_dump(),
-        answer_statistics=_answer_statistics(),
-        slices=_slices(domain, validated),
+        **validation_tally.model_dump(),
+        answer_statistics=_make_answer_statistics(),
+        slices=_make_slices(domain, validation_tally),
     )
     case = FailedCase(
         group=groups[-1],
@@ -69,7 +69,7 @@ def longest_view(
     evidence = StageEvidence(
         stage=stages,
         validation=dict.fromkeys(groups, evidence_of_group),
-        training=_training(domain, trained),
+        training=_make_training_evidence(domain, training_tally),
         environment={group: {term.key: 0.123 for term in domain.statistics} for group in groups},
         failed_cases=(case,) * FULL_DETAIL.failed_cases,
     )
@@ -93,36 +93,36 @@ def longest_view(
         history=history,
         stages_left=0,
         reasoning_tokens=reasoning_tokens,
-        notice=f"{_repeat(_NOTES, 250)} {answer_text(current)}" if gated else "",
+        notice=f"{_repeat(_NOTES, 250)} {answer_text(current)}" if can_roll_back else "",
         refusal=_repeat(_NOTES, CASE_LIMIT),
         refused_answer=_repeat('{"10":{"hole_ratio":0.15},', SUMMARY_LIMIT),
         valid_before=rates,
     )
 
 
-def _tally(domain: Domain, answers: int) -> Tally:
-    kinds = len(domain.failures) + 1
-    count = answers // kinds
+def _make_tally(domain: Domain, num_answers: int) -> Tally:
+    num_kinds = len(domain.failures) + 1
+    count = num_answers // num_kinds
     return Tally(
-        count=count * kinds,
+        count=count * num_kinds,
         valid=count,
         scores={term.key: count for term in domain.scores},
         failures={term.key: count for term in domain.failures},
     )
 
 
-def _slices(domain: Domain, tally: Tally) -> dict[str, dict[str, Tally]]:
+def _make_slices(domain: Domain, tally: Tally) -> dict[str, dict[str, Tally]]:
     return {
         slices.factor: dict.fromkeys(sorted(slices.levels, key=len)[-_LEVELS:], tally)
         for slices in domain.slices.values()
     }
 
 
-def _answer_statistics() -> AnswerStatistics:
+def _make_answer_statistics() -> AnswerStatistics:
     return AnswerStatistics(readable=1.0, truncated=1.0, tokens=9_999.0, without_success=1.0)
 
 
-def _training(domain: Domain, tally: Tally) -> TrainingEvidence:
+def _make_training_evidence(domain: Domain, tally: Tally) -> TrainingEvidence:
     groups = domain.space.groups
     return TrainingEvidence(
         updates=1_000,
@@ -135,9 +135,9 @@ def _training(domain: Domain, tally: Tally) -> TrainingEvidence:
         completion_length=9_999.0,
         learnability=dict.fromkeys(groups, 0.12),
         rollouts=dict.fromkeys(groups, tally),
-        answer_statistics=dict.fromkeys(groups, _answer_statistics()),
+        answer_statistics=dict.fromkeys(groups, _make_answer_statistics()),
     )
 
 
-def _repeat(text: str, characters: int) -> str:
-    return (text * characters)[:characters]
+def _repeat(text: str, length: int) -> str:
+    return (text * length)[:length]

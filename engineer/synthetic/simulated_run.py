@@ -47,7 +47,7 @@ class _Learner:
         self.skill = self.skill + gain + rng.normal(0.0, self.forgetting, len(shares))
 
 
-def simulated_run(
+def simulate_run(
     rng: np.random.Generator,
     domain: Domain,
     stages: int,
@@ -68,11 +68,11 @@ def simulated_run(
     learner = _draw_learner(rng, domain)
     count = int(rng.integers(counts[0], counts[1] + 1))
     validation = _validate(rng, domain, learner, count)
-    run = VisibleRun(domain, _random_configuration(rng, domain.space), validation)
+    run = VisibleRun(domain, _draw_configuration(rng, domain.space), validation)
     views = []
     for _ in range(stages):
         shares, levels = configuration_arrays(domain.space, run.current)
-        training = _training_evidence(rng, domain, learner, levels)
+        training = _draw_training_evidence(rng, domain, learner, levels)
         learner.train(rng, shares, levels)
         view = run.finish_stage(_validate(rng, domain, learner, count), training)
         views.append(view)
@@ -81,12 +81,14 @@ def simulated_run(
 
 
 def _draw_learner(rng: np.random.Generator, domain: Domain) -> _Learner:
-    groups, knobs = len(domain.space.groups), len(domain.space.difficulty_knobs)
+    num_groups, num_knobs = len(domain.space.groups), len(domain.space.difficulty_knobs)
     mean_logit, slope = rng.uniform(-3.0, 4.0), rng.uniform(0.0, 2.0)
     return _Learner(
-        skill=mean_logit - slope * np.linspace(-1.0, 1.0, groups) + rng.normal(0.0, 1.0, groups),
-        cost=rng.gamma(2.0, 0.6, (groups, knobs)),
-        kinds=rng.dirichlet([0.6] * len(domain.failures), groups),
+        skill=mean_logit
+        - slope * np.linspace(-1.0, 1.0, num_groups)
+        + rng.normal(0.0, 1.0, num_groups),
+        cost=rng.gamma(2.0, 0.6, (num_groups, num_knobs)),
+        kinds=rng.dirichlet([0.6] * len(domain.failures), num_groups),
         speed=rng.uniform(0.0, 1.0),
         forgetting=rng.uniform(0.1, 0.8),
     )
@@ -99,14 +101,14 @@ def _validate(
     rates = learner.rates(np.full(learner.cost.shape, 0.5))
     evidence = {}
     for group, rate, kinds in zip(domain.space.groups, rates, learner.kinds, strict=True):
-        valid = int(rng.binomial(count, rate))
-        failed = rng.multinomial(count - valid, kinds).tolist()
-        score = int(rng.binomial(valid, 0.7))
-        evidence[group] = validation_evidence(domain, count, valid, score, failed)
+        num_valid = int(rng.binomial(count, rate))
+        failure_counts = rng.multinomial(count - num_valid, kinds).tolist()
+        num_scored = int(rng.binomial(num_valid, 0.7))
+        evidence[group] = validation_evidence(domain, count, num_valid, num_scored, failure_counts)
     return evidence
 
 
-def _training_evidence(
+def _draw_training_evidence(
     rng: np.random.Generator, domain: Domain, learner: _Learner, levels: np.ndarray
 ) -> TrainingEvidence:
     """Return the training evidence of a stage; differences between instances reduce p(1-p)."""
@@ -115,10 +117,10 @@ def _training_evidence(
     answer_rng = np.random.default_rng(int(reward[0] * 2**53))
     rollouts, statistics = {}, {}
     for group, rate, kinds in zip(domain.space.groups, rates, learner.kinds, strict=True):
-        valid = int(answer_rng.binomial(256, rate))
-        failed = answer_rng.multinomial(256 - valid, kinds).tolist()
+        num_valid = int(answer_rng.binomial(256, rate))
+        failure_counts = answer_rng.multinomial(256 - num_valid, kinds).tolist()
         rollouts[group], statistics[group] = rollout_evidence(
-            domain, 256, valid, failed, float(rate)
+            domain, 256, num_valid, failure_counts, float(rate)
         )
     learnability = rates * (1.0 - rates) * rng.uniform(0.4, 1.0, len(rates))
     return TrainingEvidence(
@@ -142,7 +144,7 @@ def _draw_next_configuration(rng: np.random.Generator, view: StageView) -> Confi
         return rule_configuration(view)
     if draw < 0.8:
         return _apply_random_edits(rng, view)
-    return _random_configuration(rng, view.domain.space)
+    return _draw_configuration(rng, view.domain.space)
 
 
 def _apply_random_edits(rng: np.random.Generator, view: StageView) -> Configuration:
@@ -156,13 +158,13 @@ def _apply_random_edits(rng: np.random.Generator, view: StageView) -> Configurat
     shares = [max(values[group][space.share], 0.0) for group in space.groups]
     if not math.fsum(shares) > 0.0:
         return view.current
-    parts = apportion(shares, space.units, space.to_units(space.min_share))
-    for group, part in zip(space.groups, parts, strict=True):
-        values[group][space.share] = space.from_units(part)
+    units = apportion(shares, space.units, space.to_units(space.min_share))
+    for group, share_units in zip(space.groups, units, strict=True):
+        values[group][space.share] = space.from_units(share_units)
     return space.make(values)
 
 
-def _random_configuration(rng: np.random.Generator, space: KnobSpace) -> Configuration:
+def _draw_configuration(rng: np.random.Generator, space: KnobSpace) -> Configuration:
     """Draw a configuration on the grid, often with knobs and shares at their limits."""
     weights = rng.dirichlet([1.5] * len(space.groups)).tolist()
     if rng.random() < 0.15:  # one group gets the maximum share
@@ -172,8 +174,8 @@ def _random_configuration(rng: np.random.Generator, space: KnobSpace) -> Configu
     for group, share in zip(space.groups, shares, strict=True):
         values[group] = {space.share: space.from_units(share)}
         for knob in space.difficulty_knobs:
-            maximum = space.to_units(space.maximum(knob))
-            uniform = int(rng.integers(0, maximum + 1))
-            steps = int(rng.choice([0, maximum, uniform], p=[0.15, 0.15, 0.7]))
+            max_steps = space.to_units(space.maximum(knob))
+            uniform_steps = int(rng.integers(0, max_steps + 1))
+            steps = int(rng.choice([0, max_steps, uniform_steps], p=[0.15, 0.15, 0.7]))
             values[group][knob] = space.from_units(steps)
     return space.make(values)

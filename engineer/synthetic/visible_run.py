@@ -42,7 +42,7 @@ class VisibleRun:
         if compute_fall(valid_before, valid_after, count) > MAX_FALL:
             self.current, self.decision = self.designed_from or self.current, "rolled_back"
             notice = ROLLBACK_NOTICE
-        before = StageEvidence(stage=stage - 1, validation=self.validation)
+        baseline = StageEvidence(stage=stage - 1, validation=self.validation)
         evidence = StageEvidence(stage=stage, validation=validation, training=training)
         view = StageView(
             self.domain,
@@ -53,9 +53,9 @@ class VisibleRun:
             notice=notice,
             trained=trained,
             designed_from=self.designed_from,
-            valid_before=before.valid_rates(),
+            valid_before=baseline.valid_rates(),
         )
-        self.history.append(StageHistory.from_evidence(before, evidence, trained, self.decision))
+        self.history.append(StageHistory.from_evidence(baseline, evidence, trained, self.decision))
         self.validation = validation
         return view
 

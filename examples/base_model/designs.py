@@ -15,10 +15,10 @@ from engineer.synthetic import (
     FACTS,
     DesignExample,
     Fact,
-    design_example,
     make_contrasting_readout,
+    make_design_example,
+    make_synthetic_readouts,
     replace_fact,
-    synthetic_readouts,
 )
 from examples.base_model.recipe import Designs
 
@@ -45,7 +45,7 @@ def draw_examples(rng: np.random.Generator, settings: Designs) -> list[DesignExa
             contrast = make_contrasting_readout(rng, readout, readouts, domain)
             for candidate in (readout, contrast):
                 if candidate is not None:
-                    example = design_example(candidate, domain)
+                    example = make_design_example(candidate, domain)
                     examples.setdefault(example.context, example)
     return list(examples.values())[: settings.count]
 
@@ -68,7 +68,7 @@ def _draw_swap_candidates(
         fact = FACTS[int(rng.integers(len(FACTS)))]
         swapped = replace_fact(readout, readouts[int(rng.integers(len(readouts)))], fact)
         if compute_rule_edits(swapped, domain) != compute_rule_edits(readout, domain):
-            examples = (design_example(version, domain) for version in (readout, swapped))
+            examples = (make_design_example(version, domain) for version in (readout, swapped))
             yield fact, SwapPair(fact, *examples)
 
 
@@ -85,4 +85,4 @@ def _draw_lake(rng: np.random.Generator, settings: Designs) -> tuple[Domain, lis
         edit_steps=int(rng.choice([1, 1, 2, 4])),
     )
     domain = lake_domain(bounds, acceptance=None)
-    return domain, synthetic_readouts(rng, domain, runs=RUNS_OF_ONE_LAKE, stages=STAGES)
+    return domain, make_synthetic_readouts(rng, domain, runs=RUNS_OF_ONE_LAKE, stages=STAGES)

@@ -14,7 +14,7 @@ from engineer.context.symbols import read_out, symbols_text
 from engineer.edits import edits_text
 from engineer.engineers.rule import compute_rule_edits, rule_configuration
 from engineer.lake import Bounds
-from engineer.synthetic import FACTS, replace_fact, synthetic_readouts
+from engineer.synthetic import FACTS, make_synthetic_readouts, replace_fact
 from tests.engineer import words
 from tests.engineer.builders import ADDITION, column, lake, random_view, roomy, tally
 
@@ -110,7 +110,7 @@ READ_DOMAINS = [
 def test_rule_answer_follows_from_the_context(case):
     domain, pointers = READ_DOMAINS[case]
     rng = np.random.default_rng(case)
-    readouts = synthetic_readouts(rng, domain, runs=60)
+    readouts = make_synthetic_readouts(rng, domain, runs=60)
     for _ in range(600):
         readout_1, readout_2 = (readouts[n] for n in rng.integers(len(readouts), size=2))
         readouts.append(replace_fact(readout_1, readout_2, FACTS[int(rng.integers(len(FACTS)))]))

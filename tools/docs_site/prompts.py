@@ -18,7 +18,7 @@ The prompts that `jaxlake run` writes, without the chat template around them. Th
 ## The engineer, after two stages
 
 `engineer.style: full` with the blocks and limits of `configs/paper.yaml`, for four of its eight map
-sizes. The numbers come from a simulated run (`engineer.synthetic.simulated_run`), which has no
+sizes. The numbers come from a simulated run (`engineer.synthetic.simulate_run`), which has no
 environment statistics and no rates by hole ratio and waits. The failed answers are judged as in a
 run.
 
@@ -43,7 +43,7 @@ def prompts_page() -> str:
 
     from engineer.design import build_stage_context
     from engineer.lake import lake_domain
-    from engineer.synthetic import simulated_run
+    from engineer.synthetic import simulate_run
     from jaxlake import parse_grid, solve
     from jaxlake.language.prompts import render
     from tools.docs_site.pages import ROOT
@@ -60,7 +60,7 @@ def prompts_page() -> str:
     cases = make_stage_result(config, 2, None, failed, (), {}).evidence.failed_cases
 
     domain = lake_domain(config.lake.bounds.model_copy(update={"sizes": _SIZES}))
-    view = simulated_run(np.random.default_rng(_SEED), domain, stages=2)[-1]
+    view = simulate_run(np.random.default_rng(_SEED), domain, stages=2)[-1]
     view = replace(
         view,
         evidence=view.evidence.model_copy(update={"failed_cases": cases}),

@@ -4,9 +4,9 @@ import numpy as np
 
 from engineer.synthetic import (
     DesignExample,
-    design_example,
     make_contrasting_readout,
-    synthetic_readouts,
+    make_design_example,
+    make_synthetic_readouts,
 )
 from training.environments.catalogue import get_domain
 from training.learner.batching import Sequences, pad_sequences, round_up
@@ -27,12 +27,12 @@ def make_design_examples(config: RunConfig, count: int) -> list[DesignExample]:
     domain = get_domain(config)
     examples: list[DesignExample] = []
     while len(examples) < count:
-        readouts = synthetic_readouts(rng, domain, stages=config.stages.count)
+        readouts = make_synthetic_readouts(rng, domain, stages=config.stages.count)
         for readout in readouts:
-            examples.append(design_example(readout, domain))
+            examples.append(make_design_example(readout, domain))
             contrast = make_contrasting_readout(rng, readout, readouts, domain)
             if contrast is not None:
-                examples.append(design_example(contrast, domain))
+                examples.append(make_design_example(contrast, domain))
     return examples[:count]
 
 

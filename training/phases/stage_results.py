@@ -170,9 +170,11 @@ def make_gate_record(config: RunConfig, results: Sequence[StageResult], stage: i
     if settings.rollback != "off" and has_fallen(comparison, settings.z):
         restored = settings.rollback
     previous = _designed_from(results, stage) if restored else None
-    tried = get_configuration(config, results, stage)
-    current = tried if previous is None else previous
-    notice = rollback_notice(comparison, restored, tried=tried, current=current) if restored else ""
+    trained = get_configuration(config, results, stage)
+    current = trained if previous is None else previous
+    notice = ""
+    if restored:
+        notice = rollback_notice(comparison, restored, trained=trained, current=current)
     return GateRecord(
         reference=reference,
         comparison=comparison,

@@ -54,6 +54,6 @@ def test_learned_beats_its_shuffled_control_and_fixed():
 
 
 def test_train_improves_the_objective():
-    trained = train(generations=10, learners=32, batch=16)
+    trained = train(generations=10, num_learners=32, batch_size=16)
     gain = compute_final_rates(trained, LEARNERS) - compute_final_rates(START, LEARNERS)
     assert gain.mean() > 0.005

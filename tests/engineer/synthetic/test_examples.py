@@ -13,10 +13,10 @@ from engineer.engineers.rule import compute_rule_edits
 from engineer.lake import Bounds
 from engineer.synthetic import (
     FACTS,
-    design_example,
     make_contrasting_readout,
+    make_design_example,
+    make_synthetic_readouts,
     replace_fact,
-    synthetic_readouts,
 )
 from tests.engineer import words
 from tests.engineer.builders import ADDITION, roomy
@@ -29,14 +29,14 @@ def draw_readouts(domain=LAKE, count: int = 400, seed: int = 0, **options) -> li
     rng = np.random.default_rng(seed)
     readouts: list[Readout] = []
     while len(readouts) < count:
-        readouts += synthetic_readouts(rng, domain, **options)
+        readouts += make_synthetic_readouts(rng, domain, **options)
     return readouts
 
 
 @pytest.mark.parametrize("domain", DOMAINS, ids=lambda domain: domain.name)
 def test_examples_pair_contexts_with_rule_edits(domain):
     for readout in draw_readouts(domain, 100):
-        example = design_example(readout, domain)
+        example = make_design_example(readout, domain)
         assert example.context == symbols_text(readout, domain)
         assert read_edits(example.answer, domain) == compute_rule_edits(readout, domain)
         assert re.fullmatch(edits_pattern(domain), example.answer)
@@ -72,7 +72,7 @@ def test_contrast_changes_one_fact_and_the_answer(domain):
         }
         assert len(different) == 1
         facts += Counter(different)
-        before, after = (design_example(version, domain) for version in (readout, changed))
+        before, after = (make_design_example(version, domain) for version in (readout, changed))
         assert before.context != after.context
         assert before.answer != after.answer
     assert facts.total() > 0.8 * len(candidates)

@@ -9,7 +9,7 @@ import pytest
 from engineer import Domain
 from engineer.evidence import GroupEvidence
 from engineer.lake import Bounds
-from engineer.synthetic import simulated_run
+from engineer.synthetic import simulate_run
 from tests.engineer import words
 from tests.engineer.builders import ADDITION, roomy
 
@@ -32,7 +32,7 @@ def domain(request: pytest.FixtureRequest) -> Domain:
 
 def simulate_runs(domain: Domain, count: int = 40, stages: int = 6, seed: int = 0):
     rng = np.random.default_rng(seed)
-    return [simulated_run(rng, domain, stages) for _ in range(count)]
+    return [simulate_run(rng, domain, stages) for _ in range(count)]
 
 
 def valid_rates(validation: dict[str, GroupEvidence]) -> dict[str, float]:
@@ -72,7 +72,7 @@ def test_simulated_counts_add_up_to_the_request(domain):
     rng = np.random.default_rng(1)
     seen_counts = set()
     for _ in range(60):
-        for view in simulated_run(rng, domain, 3, counts=(20, 23)):
+        for view in simulate_run(rng, domain, 3, counts=(20, 23)):
             counts = {tally.count for tally in view.evidence.validation.values()}
             assert tuple(view.evidence.validation) == domain.space.groups
             assert len(counts) == 1

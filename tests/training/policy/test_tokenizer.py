@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engineer.lake import Bounds, lake_domain
-from engineer.synthetic import design_example, synthetic_readouts
+from engineer.synthetic import make_design_example, make_synthetic_readouts
 from jaxlake import parse_grid
 from jaxlake.language.prompts import render
 from training.policy.tokenizer import decode_answer, load_tokenizer, prompt_text, train_tokenizer
@@ -84,8 +84,10 @@ LAKE = lake_domain(Bounds(sizes=(2, 3, 4, 5, 6, 7, 8, 9, 10)))
 @pytest.fixture(scope="module")
 def symbol_texts():
     rng = np.random.default_rng(0)
-    readouts = [one for _ in range(12) for one in synthetic_readouts(rng, LAKE, runs=12, stages=5)]
-    return ["".join(design_example(readout, LAKE)) for readout in readouts]
+    readouts = [
+        one for _ in range(12) for one in make_synthetic_readouts(rng, LAKE, runs=12, stages=5)
+    ]
+    return ["".join(make_design_example(readout, LAKE)) for readout in readouts]
 
 
 @pytest.fixture(scope="module")

@@ -61,7 +61,7 @@ def make_longest_view(config: RunConfig) -> StageView:
         [" ".join("F" * size)] * size,
         answers=(validation_answers, training_answers),
         reasoning_tokens=config.engineer.reasoning_tokens,
-        gated=config.engineer.gate.rollback != "off",
+        can_roll_back=config.engineer.gate.rollback != "off",
     )
 
 
