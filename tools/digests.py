@@ -48,11 +48,17 @@ def _generate(seed: int, sizes: Sequence[int], agents: Sequence[int], n: int, sl
 
 def _generated_fields(generated: Any) -> dict[str, Any]:
     """Return the fields of generated boards by name."""
-    counts = {**vars(generated), "instances": None, "solutions": None, "filled": None, "cell": None}
+    counts = {
+        **vars(generated),
+        "instances": None,
+        "solutions": None,
+        "filled": None,
+        "component": None,
+    }
     return {
         "boards": jax.tree.leaves(generated.instances),
         "solutions": _solution_fields(generated.solutions),
-        "filled": [generated.filled, generated.cell],
+        "filled": [generated.filled, generated.component],
         "counts by cell": [value for value in counts.values() if value is not None],
     }
 

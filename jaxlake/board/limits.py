@@ -47,7 +47,7 @@ def infeasibility(size: int, hole_ratio: float, num_agents: int) -> str | None:
     )
 
 
-def validate_mixture(
+def validate_lake_params(
     size: Any,
     hole_ratio: Any,
     wait_ratio: Any,
@@ -79,7 +79,7 @@ def validate_mixture(
             f"wait_ratio must be 0 for one agent, which never needs to wait, got {ratio:g}"
         )
     if not fields["data_ratio"].any(axis=-1).all():
-        raise ValueError("data_ratio must be positive for at least one cell, got 0 for every cell")
+        raise ValueError("data_ratio must be positive for at least one component, got 0 for all")
     return fields
 
 

@@ -100,7 +100,7 @@ def _read_set(source: AnyPath) -> Boards:
 
     counter = itertools.count()
     for part in datasets.read_parts(source):
-        for row in range(len(part.cell)):
+        for row in range(len(part.component)):
             board = jax.tree.map(lambda leaf, row=row: leaf[row], part.instances)
             yield f"{next(counter):08d}", board
 

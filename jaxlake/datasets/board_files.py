@@ -19,16 +19,17 @@ from jaxlake.solver import Solution
 from jaxlake.solver.solution import unknown_solution
 
 _NESTED_FIELDS = {"instances": Instance, "solutions": Solution}
-_BOARD_FIELDS = (*_NESTED_FIELDS, "filled", "cell")
+_BOARD_FIELDS = (*_NESTED_FIELDS, "filled", "component")
+_FILE_KEYS = {"component": "cell"}  # fields that files store under another name
 COUNTS = tuple(field.name for field in fields(Generated) if field.name not in _BOARD_FIELDS)
-"""The fields of `Generated` with one count per cell of the mixture."""
+"""The fields of `Generated` with one count per component of the mixture."""
 
 
 def save(lakes: Generated, path: str | os.PathLike[str]) -> None:
     """Save a set of boards with their solutions to one file; `load` reads it.
 
     Args:
-        lakes: The output of `generate`. Missing boards are left out; the counts per cell are kept.
+        lakes: The output of `generate`. Missing boards are left out; the counts are kept.
         path: The file, whatever its extension, or the URL of one in an object store.
 
     Raises:
@@ -76,7 +77,8 @@ def write_boards(path: AnyPath, boards: Generated, **texts: str) -> None:
             for field, values in vars(leaf).items():
                 arrays[f"{name}.{field}"] = np.asarray(values)[filled]
         else:
-            arrays[name] = np.asarray(leaf)[filled] if name in _BOARD_FIELDS else np.asarray(leaf)
+            values = np.asarray(leaf)
+            arrays[_FILE_KEYS.get(name, name)] = values[filled] if name in _BOARD_FIELDS else values
     with open_atomic(path, "wb") as file:
         np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
 
@@ -88,8 +90,8 @@ def read_boards(path: AnyPath) -> Generated:
             name: struct(**{field.name: arrays[f"{name}.{field.name}"] for field in fields(struct)})
             for name, struct in _NESTED_FIELDS.items()
         }
-        for name in ("filled", "cell", *COUNTS):
-            leaves[name] = arrays[name]
+        for name in ("filled", "component", *COUNTS):
+            leaves[name] = arrays[_FILE_KEYS.get(name, name)]
     return Generated(**leaves)
 
 
@@ -128,17 +130,19 @@ def check_leaves(boards: Generated, max_size: int, max_agents: int, horizon: int
     board = numpy_instance(np.ones((max_size, max_size), bool), 0, positions, positions, 0)
     flags = (np.bool_(True), np.int32(0))
     templates = jax.tree.leaves((board, unknown_solution(horizon, max_agents), flags))
-    leaves = jax.tree.leaves((boards.instances, boards.solutions, (boards.filled, boards.cell)))
+    leaves = jax.tree.leaves(
+        (boards.instances, boards.solutions, (boards.filled, boards.component))
+    )
     for leaf, template in zip(leaves, templates, strict=True):
-        if leaf.dtype != template.dtype or leaf.shape != (len(boards.cell), *template.shape):
+        if leaf.dtype != template.dtype or leaf.shape != (len(boards.component), *template.shape):
             expected = f"{template.dtype} {template.shape} per board"
             raise ValueError(f"an array must be {expected}, got {leaf.dtype} {leaf.shape}")
     check_board_values(boards.instances)
 
 
 def concatenate(parts: list[Generated]) -> Generated:
-    """Merge sets of the same mixture into one, sorted by cell, with summed counts."""
-    order = np.argsort(np.concatenate([part.cell for part in parts]), kind="stable")
+    """Merge sets of the same mixture into one, sorted by component, with summed counts."""
+    order = np.argsort(np.concatenate([part.component for part in parts]), kind="stable")
     leaves: dict[str, Any] = {
         name: np.sum([getattr(part, name) for part in parts], axis=0, dtype=np.int64)
         for name in COUNTS

@@ -14,7 +14,7 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from jaxlake.board.limits import MAX_AGENTS, MAX_SIZE, validate_mixture
+from jaxlake.board.limits import MAX_AGENTS, MAX_SIZE, validate_lake_params
 from jaxlake.datasets.board_files import (
     COUNTS,
     check_leaves,
@@ -197,7 +197,7 @@ def _check_manifest(manifest: Manifest) -> None:
             allowed = f"from 1 to {limits[name]}" if name in limits else "of at least 1"
             raise ValueError(f"{name} must be a whole number {allowed}, got {shorten(number)}")
     _check_counts(manifest.count, manifest.part_size)
-    fields = validate_mixture(**manifest.params)
+    fields = validate_lake_params(**manifest.params)
     if {field.shape for field in fields.values()} != {fields["size"].shape[:1]}:
         raise ValueError("params must be lists of equal lengths, got different lengths")
     _ = manifest.text  # raises for infinite numbers
@@ -249,7 +249,7 @@ def read_parts(directory: str | AnyPath) -> Iterator[Generated]:
 
 
 def load_set(directory: str | AnyPath) -> Generated:
-    """Read a complete set as `generate` returns it: sorted by cell, all slots filled.
+    """Read a complete set as `generate` returns it: sorted by component, all slots filled.
 
     Args:
         directory: the folder or URL of the set.

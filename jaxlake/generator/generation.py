@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxlake.board.limits import MAX_AGENTS, MAX_SIZE, MIN_AGENTS, MIN_SIZE, validate_mixture
+from jaxlake.board.limits import MAX_AGENTS, MAX_SIZE, MIN_AGENTS, MIN_SIZE, validate_lake_params
 from jaxlake.generator.board_parts import ALL_BOARDS, Part, validate_part
 from jaxlake.generator.mixture import LakeParams
 from jaxlake.generator.pool import Generated as Generated
@@ -44,7 +44,7 @@ def _warn_if_incomplete(generate: Callable[P, Generated]) -> Callable[P, Generat
             warnings.warn(
                 f"{generate.__name__}: {missing} of {filled.size} boards could not be made; "
                 "their solutions are UNKNOWN with costs of -1, so use `filled` as the mask of "
-                "statistics; `shortfall_wait` and `shortfall_no_wait` count them by cell",
+                "statistics; `shortfall_wait` and `shortfall_no_wait` count them by component",
                 stacklevel=2,
             )
         return generated
@@ -217,7 +217,7 @@ def _check_arguments(
             )
     if is_eager(params):
         try:
-            validate_mixture(**vars(params))
+            validate_lake_params(**vars(params))
         except ValueError as error:
             raise ValueError(f"params.{error}") from None
     for name, value, low, high in (
@@ -240,7 +240,7 @@ def _check_arguments(
 def _get_padding(
     params: LakeParams, max_size: int | None, max_agents: int | None
 ) -> tuple[int, int]:
-    """Return N and K. Raise `ValueError` if a concrete cell with a positive share exceeds them."""
+    """Return N and K; raise `ValueError` if a component with a positive share exceeds them."""
     if not is_eager(params):
         return max_size or _TRACED_MAX_SIZE, max_agents or _TRACED_MAX_AGENTS
     has_boards = np.asarray(params.data_ratio) > 0
@@ -287,9 +287,11 @@ def _fill_one_set(
 def _take_only_set(generated: Generated, n: int) -> Generated:
     """Return the only set, from leaves (1, ...), without the slots after the first n."""
     generated = jax.tree.map(lambda leaf: leaf[0], generated)
-    boards = (generated.instances, generated.solutions, generated.filled, generated.cell)
-    instances, solutions, filled, cell = jax.tree.map(lambda leaf: leaf[:n], boards)
-    return replace(generated, instances=instances, solutions=solutions, filled=filled, cell=cell)
+    boards = (generated.instances, generated.solutions, generated.filled, generated.component)
+    instances, solutions, filled, component = jax.tree.map(lambda leaf: leaf[:n], boards)
+    return replace(
+        generated, instances=instances, solutions=solutions, filled=filled, component=component
+    )
 
 
 def _sharded_batch_size(batch_size: int | None, boards: int, devices: int, limits: Limits) -> int:

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from jaxlake.board.limits import ROUNDING_TOLERANCE, validate_mixture
+from jaxlake.board.limits import ROUNDING_TOLERANCE, validate_lake_params
 from jaxlake.generator.candidates import multiply_high
 
 _ULP = np.float32(1.2e-7)
@@ -24,7 +24,7 @@ _DENOMINATOR = 30_000
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class LakeParams:
-    """Mixture of S cells, each one kind of boards; use `lake_params` to create a checked one.
+    """Mixture of S components, each one kind of boards; use `lake_params` to create a checked one.
 
     Every leaf is traced. `jax.vmap` maps over a leading axis of configurations on every leaf.
     """
@@ -32,7 +32,7 @@ class LakeParams:
     size: jax.Array  # int32 (S,), side of the board
     data_ratio: jax.Array  # float32 (S,), share of the boards, normalised on use
     hole_ratio: jax.Array  # float32 (S,), share of all size * size cells, 0 to 1
-    wait_ratio: jax.Array  # float32 (S,), share of the cell's boards that need a wait, 0 to 1
+    wait_ratio: jax.Array  # float32 (S,), share of its boards that need a wait, 0 to 1
     num_agents: jax.Array  # int32 (S,), 1 to 5
 
 
@@ -43,19 +43,19 @@ def lake_params(
     num_agents: int | Sequence[int] | ArrayLike = 2,
     data_ratio: float | Sequence[float] | ArrayLike = 1.0,
 ) -> LakeParams:
-    """Return a checked mixture, or arrays of mixtures. Scalars apply to all S cells.
+    """Return a checked mixture, or arrays of mixtures. Scalars apply to all S components.
 
-    Cells may be infeasible; `generate` reports their boards as missing. Arrays (..., S) with
+    Components may be infeasible; `generate` reports their boards as missing. Arrays (..., S) with
     leading axes of configurations broadcast as in NumPy and give leaves of the common shape for
-    `jax.vmap`: `lake_params(sizes[:, None], ratios[:, None])` creates one cell for each of C
+    `jax.vmap`: `lake_params(sizes[:, None], ratios[:, None])` creates one component for each of C
     configurations from arrays (C,). Under jit and vmap, traced values are not checked.
 
     Args:
         size: Side of the board, 2 to 32.
         hole_ratio: Share of all cells that are holes, 0 to 1.
-        wait_ratio: Share of the cell's boards that need a wait, 0 to 1; 0 for a single agent.
+        wait_ratio: Share of the component's boards that need a wait, 0 to 1; 0 for a single agent.
         num_agents: Number of agents, 1 to 5.
-        data_ratio: Weight of the cell, 0 to 1e6, not 0 for all cells.
+        data_ratio: Weight of the component, 0 to 1e6, not 0 for all of them.
 
     Returns:
         The mixture, with int32 and float32 leaves.
@@ -71,7 +71,7 @@ def lake_params(
         "data_ratio": data_ratio,
     }
     traced = {name: jnp.asarray(field) for name, field in arguments.items() if _is_traced(field)}
-    fields = validate_mixture(
+    fields = validate_lake_params(
         **arguments | {name: _make_placeholder(name, field) for name, field in traced.items()}
     )
     shape = np.broadcast_shapes(*(field.shape for field in fields.values()))
@@ -113,7 +113,7 @@ def hole_count(size: jax.Array | int, hole_ratio: jax.Array | float) -> jax.Arra
 
     Returns:
         int32 holes per board, of the broadcast shape of the arguments; -1 for NaN, which makes the
-        cell infeasible.
+        component infeasible.
     """
     cells = jnp.asarray(size, jnp.int32) ** 2
     share = jnp.asarray(hole_ratio, jnp.float32) * cells.astype(jnp.float32)
@@ -121,10 +121,10 @@ def hole_count(size: jax.Array | int, hole_ratio: jax.Array | float) -> jax.Arra
 
 
 def board_counts(params: LakeParams, n: jax.Array | int) -> jax.Array:
-    """Return the number of boards per cell, in proportion to data_ratio, by largest remainder.
+    """Return the boards per component, in proportion to data_ratio, by largest remainder.
 
-    Negative and NaN ratios count as 0; if all are 0, cells get equal shares. Ties in the remainders
-    go to the earlier cell.
+    Negative and NaN ratios count as 0; if all are 0, components get equal shares. Ties in the
+    remainders go to the earlier component.
 
     Args:
         params: Leaves (S,).
@@ -142,25 +142,25 @@ def board_counts(params: LakeParams, n: jax.Array | int) -> jax.Array:
     whole = jnp.floor(exact + _tolerance(exact))
     remainder = exact - whole
     counts = whole.astype(jnp.int32)
-    # The tolerance may round up one cell too many, so the difference can have either sign.
+    # The tolerance may round up one component too many, so the difference can have either sign.
     missing = n - jnp.sum(counts)
     rank = jnp.argsort(jnp.argsort(-remainder, stable=True), stable=True)
     S = ratio.shape[0]
-    per_cell, extra = jnp.abs(missing) // S, jnp.abs(missing) % S
-    increase = per_cell + (rank < extra)
-    decrease = per_cell + (rank >= S - extra)
+    per_component, extra = jnp.abs(missing) // S, jnp.abs(missing) % S
+    increase = per_component + (rank < extra)
+    decrease = per_component + (rank >= S - extra)
     return counts + jnp.where(missing >= 0, increase, -decrease).astype(jnp.int32)
 
 
 def wait_counts(params: LakeParams, counts: jax.Array) -> jax.Array:
-    """Return the boards per cell that need a wait: wait_ratio * counts, rounded half up.
+    """Return the boards per component that need a wait: wait_ratio * counts, rounded half up.
 
     The float32 number nearest to a multiple of 1/30,000 represents that multiple. Up to 32,768
     boards, a product up to 1e-4 plus 1.2e-7 of itself below a half counts as a half.
 
     Args:
         params: Leaves (S,).
-        counts: int32 (S,), boards of each cell.
+        counts: int32 (S,), boards of each component.
 
     Returns:
         int32 (S,).

@@ -24,17 +24,17 @@ NUM_KINDS = 2  # boards that need no wait, boards that need one
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Generated:
-    """n boards of S cells, ordered by cell and by candidate in a cell, with unfilled slots last.
+    """n boards of S components, ordered by component and candidate, with unfilled slots last.
 
-    Unfilled slots have no agents. Their solutions are UNKNOWN, with -1 for costs and actions. Cells
-    of the same kind draw from one stream of candidates. The last five counts cover this stream up
-    to the candidate that completed it, so such cells report the same counts.
+    Unfilled slots have no agents. Their solutions are UNKNOWN, with -1 for costs and actions.
+    Components of the same kind draw from one stream of candidates. The last five counts cover this
+    stream up to the candidate that completed it, so such components report the same counts.
     """
 
     instances: Instance  # leaves (n, ...)
     solutions: Solution  # leaves (n, ...)
     filled: jax.Array  # bool (n,)
-    cell: jax.Array  # int32 (n,), index into the parameters, ascending
+    component: jax.Array  # int32 (n,), index into the parameters, ascending
     requested_wait: jax.Array  # int32 (S,), requested boards that need a wait
     requested_no_wait: jax.Array  # int32 (S,), requested boards that need no wait
     shortfall_wait: jax.Array  # int32 (S,), missing boards of `requested_wait`
@@ -65,18 +65,20 @@ def default_batch_size(boards: int, limits: Limits) -> int:
 
 
 class SlotLayout(NamedTuple):
-    """Quotas and slots of the G = C * S cells of C sets.
+    """Quotas and slots of the G = C * S components of C sets.
 
     Cells of the same kind in a set share a stream of candidates, which has the index of the first
-    of them. Each set has M slots, ordered by stream, kind and cell, with unused slots last.
+    of them. Each set has M slots, ordered by stream, kind and component, with unused slots last.
     """
 
-    counts: jax.Array  # int32 (G, 2), boards of each cell by kind
-    cell_offset: jax.Array  # int32 (G, 2), boards of the stream that belong to earlier cells
-    stream: jax.Array  # int32 (G,), stream of each cell
+    counts: jax.Array  # int32 (G, 2), boards of each component by kind
+    component_offset: (
+        jax.Array
+    )  # int32 (G, 2), boards of the stream that belong to earlier components
+    stream: jax.Array  # int32 (G,), stream of each component
     first_slot: jax.Array  # int32 (G, 2), first slot of each stream
     quota: jax.Array  # int32 (G, 2), boards to make per stream, 0 if infeasible
-    cell_of_slot: jax.Array  # int32 (C * M,), G for unused slots
+    component_of_slot: jax.Array  # int32 (C * M,), G for unused slots
 
 
 class PoolState(NamedTuple):
@@ -96,7 +98,7 @@ class PoolInputs(NamedTuple):
 
     layout: SlotLayout
     streams: jax.Array  # PRNG keys (G,) of the streams
-    size: jax.Array  # int32 (G,), of the boards of each cell
+    size: jax.Array  # int32 (G,), of the boards of each component
     holes: jax.Array  # int32 (G,)
     num_agents: jax.Array  # int32 (G,)
     max_candidates: jax.Array  # int32 (), candidates of a stream before giving up
@@ -121,7 +123,7 @@ def init_pool(
     for field in (size, holes, num_agents):
         streams = jax.vmap(jax.random.fold_in)(streams, field)
     inputs = PoolInputs(layout, streams, size, holes, num_agents, max_candidates[0], part[0])
-    return inputs, _empty_state(layout.cell_of_slot.shape[0], G, options)
+    return inputs, _empty_state(layout.component_of_slot.shape[0], G, options)
 
 
 def _empty_state(total: int, G: int, options: PoolOptions) -> PoolState:
@@ -162,7 +164,7 @@ def _make_layout(
     totals = jax.ops.segment_sum(counts, stream, num_segments=G)
     ends = jnp.cumsum(totals.reshape(-1), dtype=jnp.int32).reshape(G, NUM_KINDS)
 
-    # Each kind of a cell has a run of consecutive slots.
+    # Each kind of a component has a run of consecutive slots.
     kind = np.arange(NUM_KINDS)[:, None]
     order = jnp.argsort((stream * NUM_KINDS + kind).reshape(-1), stable=True)
     lengths = counts.T.reshape(-1)[order]
@@ -173,11 +175,11 @@ def _make_layout(
     first = ends - totals
     return SlotLayout(
         counts=counts,
-        cell_offset=starts.reshape(NUM_KINDS, G).T - first[stream],
+        component_offset=starts.reshape(NUM_KINDS, G).T - first[stream],
         stream=stream,
         first_slot=first,
         quota=jnp.where(feasible[:, None], totals, 0),
-        cell_of_slot=jnp.where(slots < C * n, order[run] % G, G).astype(jnp.int32),
+        component_of_slot=jnp.where(slots < C * n, order[run] % G, G).astype(jnp.int32),
     )
 
 
@@ -187,27 +189,29 @@ def collect_sets(
     """Return the finished sets, leaves (C, ...) of M slots, for the same `n` as in `init_pool`."""
     layout, size, num_agents, C = inputs.layout, inputs.size, inputs.num_agents, len(n)
     slots = jnp.arange(C * options.slots, dtype=jnp.int32)
-    ordered = jax.lax.sort((layout.cell_of_slot, state.candidate, slots), num_keys=2)
+    ordered = jax.lax.sort((layout.component_of_slot, state.candidate, slots), num_keys=2)
     if C > 1:  # move the n slots of each set to its front
         rows = (jnp.arange(C)[:, None] * n[0] + jnp.arange(options.slots)).reshape(-1)
         ordered = tuple(leaf.at[rows].get(mode="clip") for leaf in ordered)
-    cell, candidate, order = ordered
+    component, candidate, order = ordered
     filled = candidate != _UNFILLED
     shapes = {"max_size": options.max_size, "max_agents": options.max_agents}
-    boards = decode_boards(state.codes[order, :-1], size[cell], num_agents[cell], **shapes)
+    boards = decode_boards(
+        state.codes[order, :-1], size[component], num_agents[component], **shapes
+    )
 
     def clear_unfilled(leaf: jax.Array) -> jax.Array:
         is_filled = filled.reshape(-1, *[1] * (leaf.ndim - 1))
         return jnp.where(is_filled, leaf, jnp.zeros((), leaf.dtype))
 
-    num_filled = jnp.clip(state.filled[layout.stream] - layout.cell_offset, 0, layout.counts)
+    num_filled = jnp.clip(state.filled[layout.stream] - layout.component_offset, 0, layout.counts)
     missing = layout.counts - num_filled
     candidates, solvable, unsolvable, unknown, duplicates = state.counters[layout.stream].T
     generated = Generated(
         instances=jax.tree.map(clear_unfilled, boards),
         solutions=jax.tree.map(lambda leaf: leaf[order], state.solutions),
         filled=filled,
-        cell=cell % (size.shape[0] // C),
+        component=component % (size.shape[0] // C),
         requested_wait=layout.counts[:, 1],
         requested_no_wait=layout.counts[:, 0],
         shortfall_wait=missing[:, 1],

@@ -13,7 +13,7 @@ from jaxlake.generator.mixture import LakeParams
 from jaxlake.solver import Solution
 
 COUNTERS = ("candidates", "solvable", "unsolvable", "unknown", "duplicates")
-"""Counters per cell, as in `Generated`; `duplicates` include boards of the set."""
+"""Counters per component, as in `Generated`; `duplicates` include boards of the set."""
 
 MAX_CAPACITY = 1 << 16
 """Largest capacity for which the float32 data ratios of a request give all counts exactly."""
@@ -35,10 +35,10 @@ class SolvedBoards:
 
     instances: Instance
     solutions: Solution
-    cell: np.ndarray  # int32 (B,), index into the parameters of the request
+    component: np.ndarray  # int32 (B,), index into the parameters of the request
 
     def __len__(self) -> int:
-        return len(self.cell)
+        return len(self.component)
 
     def take(self, rows: np.ndarray) -> "SolvedBoards":
         """Return the boards at `rows` (indices or a mask), in that order."""
@@ -74,9 +74,9 @@ class DrawOptions:
 
 @dataclass(frozen=True)
 class FilledQuotas:
-    """Result of `fill_quotas` for S cells. Kinds are 0 (needs no wait) and 1 (needs a wait)."""
+    """Result of `fill_quotas` for S components. Kind 0 needs no wait, kind 1 needs one."""
 
-    boards: SolvedBoards  # by cell, and in order of generation within a cell
+    boards: SolvedBoards  # by component, in order of generation
     counts: np.ndarray  # int64 (S, 2)
     counters: dict[str, np.ndarray]  # each of COUNTERS: int64 (S,)
 
@@ -93,22 +93,22 @@ def fill_quotas(
     """Generate boards that are not in `digest_set` until quotas are full, and add them to it.
 
     Call a of `generate` has the key `fold_in(key, a)` and requests the missing boards. A kind of a
-    cell is done when its quota is full or its budget of `max_candidates` is spent. The budget is
-    spent by one call with a shortfall, or by all counted calls of the cell together. After more
-    than 16 consecutive calls without a new board, calls request more boards until one succeeds.
+    component is done when its quota is full or its budget of `max_candidates` is spent. The budget
+    is spent by one call with a shortfall, or by all counted calls of the component. After more than
+    16 consecutive calls without a new board, calls request more boards until one succeeds.
 
     Args:
         key: Typed PRNG key.
         params: Leaves (S,). `data_ratio` and `wait_ratio` are ignored.
-        quotas: int (S, 2), boards of each cell and kind. With `oversample` their sum is at most
-            `options.capacity`.
+        quotas: int (S, 2), boards of each component and kind. With `oversample` their sum is at
+            most `options.capacity`.
         digest_set: Digests of the boards of the set; the new boards are added.
         options: Static arguments of `generate`.
         oversample: Let call a > 0 request 2**a times the missing boards and accept the first new
             ones. The first call then does not count towards the budget.
 
     Returns:
-        The boards and the counters per cell.
+        The boards and the counters per component.
     """
     missing = np.array(quotas, np.int64)
     S = len(missing)
@@ -121,7 +121,9 @@ def fill_quotas(
         targets = _add_extra(missing, doublings, options.capacity)
         request = _make_request(params, targets, options.capacity)
         generated = options.draw(jax.random.fold_in(key, attempt), request)
-        boards = SolvedBoards(generated.instances, generated.solutions, np.asarray(generated.cell))
+        boards = SolvedBoards(
+            generated.instances, generated.solutions, np.asarray(generated.component)
+        )
         boards = boards.take(np.asarray(generated.filled))
         digests = board_digests(boards.instances)
         is_new = ~digest_set.contains(digests)
@@ -132,7 +134,7 @@ def fill_quotas(
         missing -= _count_kinds(batches[-1], S)
         for name in COUNTERS:
             counters[name] += getattr(generated, name)[:S]
-        counters["duplicates"] += np.bincount(boards.cell[~is_new], minlength=S)
+        counters["duplicates"] += np.bincount(boards.component[~is_new], minlength=S)
         if attempt or not oversample:
             spent += generated.candidates[:S]
         # A shortfall means that a whole budget was spent on this kind, or that it is infeasible.
@@ -140,15 +142,15 @@ def fill_quotas(
         missing[(shortfall > 0) | (spent >= options.max_candidates)[:, None]] = 0
         attempt += 1
     merged = SolvedBoards.concatenate(batches)
-    merged = merged.take(np.argsort(merged.cell, kind="stable"))
+    merged = merged.take(np.argsort(merged.component, kind="stable"))
     return FilledQuotas(merged, _count_kinds(merged, S), counters)
 
 
 def _make_request(params: LakeParams, targets: np.ndarray, capacity: int) -> LakeParams:
     """Return parameters with which `generate` makes exactly these counts, up to the capacity."""
-    # The counts are the data ratios, which float32 holds exactly. An extra infeasible cell, whose
-    # boards would consist of holes only, takes the remaining capacity, so that a single program
-    # serves any counts.
+    # The counts are the data ratios, which float32 holds exactly. An extra infeasible component,
+    # whose boards would consist of holes only, takes the remaining capacity, so that a single
+    # program serves any counts.
     totals = targets.sum(axis=1)
     wait_ratios = targets[:, 1] / np.maximum(totals, 1)
     counts = np.clip(capacity - (np.cumsum(totals) - totals), 0, totals)
@@ -179,7 +181,7 @@ def _add_extra(missing: np.ndarray, doublings: int, capacity: int) -> np.ndarray
 
 
 def _is_within_quota(boards: SolvedBoards, is_new: np.ndarray, missing: np.ndarray) -> np.ndarray:
-    """Return which new boards are among the first `missing` of their cell and kind, bool (B,)."""
+    """Return the new boards among the first `missing` of component and kind, bool (B,)."""
     kinds = _number_kinds(boards)
     is_within = np.zeros(len(kinds), bool)
     for kind, count in enumerate(missing.reshape(-1)):
@@ -187,11 +189,11 @@ def _is_within_quota(boards: SolvedBoards, is_new: np.ndarray, missing: np.ndarr
     return is_within
 
 
-def _count_kinds(boards: SolvedBoards, cells: int) -> np.ndarray:
-    """Return the number of boards of each cell and kind, int64 (cells, 2)."""
-    return np.bincount(_number_kinds(boards), minlength=2 * cells).reshape(cells, 2)
+def _count_kinds(boards: SolvedBoards, components: int) -> np.ndarray:
+    """Return the number of boards of each component and kind, int64 (components, 2)."""
+    return np.bincount(_number_kinds(boards), minlength=2 * components).reshape(components, 2)
 
 
 def _number_kinds(boards: SolvedBoards) -> np.ndarray:
-    """Return one number per board, 2 * cell + kind."""
-    return boards.cell * 2 + boards.solutions.needs_wait
+    """Return one number per board, 2 * component + kind."""
+    return boards.component * 2 + boards.solutions.needs_wait

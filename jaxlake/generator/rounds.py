@@ -162,7 +162,7 @@ def _end_round(
 
 def _num_lanes(inputs: PoolInputs, options: PoolOptions) -> int:
     """Return B, the number of candidates examined at once."""
-    total = inputs.layout.cell_of_slot.shape[0]
+    total = inputs.layout.component_of_slot.shape[0]
     return options.batch_size or default_batch_size(total, options.limits)
 
 

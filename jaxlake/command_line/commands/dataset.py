@@ -28,8 +28,8 @@ exit status: 0 done, 1 boards are missing or differ, 2 invalid input or configur
 _MAKE_HELP = """\
 Make distinct, solved boards: a folder with a manifest and a file per part.
 
-Options with several values define a mixture of cells with equal numbers of boards, as in
---size 4 6 8 --hole-ratio 0.2; a single value applies to all cells. The same command resumes an
+Options with several values define a mixture of components with equal numbers of boards, as in
+--size 4 6 8 --hole-ratio 0.2; a single value applies to all components. The same command resumes an
 interrupted set and ends with the same files. To share the parts among W processes, give each of
 them the same arguments and --worker I/W, with I from 0 to W - 1. They may run at different times.
 
@@ -141,7 +141,7 @@ def _make(args: argparse.Namespace) -> int:
 
 
 def _summarise_set(directory: AnyPath) -> tuple[str, str, int]:
-    """Return a summary of a set, a table of its cells, and the number of missing boards."""
+    """Return a summary of a set, a table of its components, and the number of missing boards."""
     from jaxlake.datasets import missing_parts, read_counts, read_manifest
 
     manifest, counts = read_manifest(directory), read_counts(directory)
@@ -164,14 +164,16 @@ def _summarise_set(directory: AnyPath) -> tuple[str, str, int]:
 
 def _check_request(args: argparse.Namespace) -> None:
     """Raise `UserError` for an infeasible set, without importing JAX."""
-    from jaxlake.board.limits import infeasibility, validate_mixture
+    from jaxlake.board.limits import infeasibility, validate_lake_params
 
     with user_errors(ValueError):
-        fields = validate_mixture(args.size, args.hole_ratio, args.wait_ratio, args.agents, 1.0)
+        fields = validate_lake_params(args.size, args.hole_ratio, args.wait_ratio, args.agents, 1.0)
     columns = [fields[name].tolist() for name in ("size", "hole_ratio", "num_agents")]
-    num_cells = max(map(len, columns))
-    for cell in zip(*(column * (num_cells // len(column)) for column in columns), strict=True):
-        if (reason := infeasibility(*cell)) is not None:
+    num_components = max(map(len, columns))
+    for component in zip(
+        *(column * (num_components // len(column)) for column in columns), strict=True
+    ):
+        if (reason := infeasibility(*component)) is not None:
             raise UserError(reason)
 
 

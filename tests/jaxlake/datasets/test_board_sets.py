@@ -41,7 +41,9 @@ def read_files(directory):
 
 
 def format_boards(lakes):
-    return [tuple(format_grid(select_rows(lakes.instances, i))) for i in range(len(lakes.cell))]
+    return [
+        tuple(format_grid(select_rows(lakes.instances, i))) for i in range(len(lakes.component))
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -66,18 +68,20 @@ def test_one_part_set_loads_as_generated(tmp_path):
     assert generated.filled.all()
     loaded = load_set(tmp_path)
     assert_same((loaded.instances, loaded.solutions), (generated.instances, generated.solutions))
-    assert loaded.cell.tolist() == generated.cell.tolist()
+    assert loaded.component.tolist() == generated.component.tolist()
     assert read_counts(tmp_path)["candidates"].tolist() == generated.candidates.tolist()
 
 
 def test_load_returns_the_filled_boards_of_save(finished, tmp_path):
     lakes = load_set(finished)
-    filled = np.arange(len(lakes.cell)) % 3 > 0
+    filled = np.arange(len(lakes.component)) % 3 > 0
     jaxlake.save(replace(lakes, filled=filled), tmp_path / "lakes")
     loaded = jaxlake.load(tmp_path / "lakes")
     assert_same(
-        (loaded.instances, loaded.solutions, loaded.cell),
-        jax.tree.map(lambda leaf: leaf[filled], (lakes.instances, lakes.solutions, lakes.cell)),
+        (loaded.instances, loaded.solutions, loaded.component),
+        jax.tree.map(
+            lambda leaf: leaf[filled], (lakes.instances, lakes.solutions, lakes.component)
+        ),
     )
     assert loaded.filled.all()
     assert_same(loaded.candidates, lakes.candidates)
@@ -106,7 +110,7 @@ def test_boards_are_distinct_within_their_parts(finished):
     for index, part in enumerate(parts):
         assert set(part_of(part.instances, PARTS).tolist()) == {index}
     boards = list(itertools.chain.from_iterable(map(format_boards, parts)))
-    assert len(boards) == len(set(boards)) == len(load_set(finished).cell)
+    assert len(boards) == len(set(boards)) == len(load_set(finished).component)
 
 
 def test_stored_plans_and_optima_match_their_boards(finished):

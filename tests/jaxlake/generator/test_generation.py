@@ -26,7 +26,7 @@ N, HORIZON, LIMIT, BOARDS = 6, 8, 600, 60
 SETTINGS = {"max_size": N, "horizon": HORIZON, "max_candidates": LIMIT}
 
 MIXTURES = [
-    # Two cells of one kind that differ in their waits, an infeasible one, and one beyond max_size.
+    # Two components of one kind with other waits, an infeasible one, and one beyond max_size.
     lake_params(
         size=[3, 5, 3, 3, 7],
         hole_ratio=[0.3, 0.5, 0.3, 0.7, 0.1],
@@ -62,7 +62,9 @@ def generated():
 
 def _filled_boards(result):
     pairs = jax.tree.map(np.asarray, (result.instances, result.solutions))
-    return [(int(result.cell[i]), *select_rows(pairs, i)) for i in np.flatnonzero(result.filled)]
+    return [
+        (int(result.component[i]), *select_rows(pairs, i)) for i in np.flatnonzero(result.filled)
+    ]
 
 
 @pytest.mark.parametrize("case", range(len(MIXTURES)))
@@ -70,20 +72,22 @@ def test_boards_match_their_cell_and_optimum(generated, case):
     result, params = generated[1][case], jax.tree.map(np.asarray, MIXTURES[case])
     boards = _filled_boards(result)
     waits = np.zeros((2, params.size.size), int)
-    for cell, instance, solution in boards:
+    for component, instance, solution in boards:
         grid = jaxlake.format_grid(instance)
         board = oracles.read(grid)
-        size = int(params.size[cell])
+        size = int(params.size[component])
         assert board.size == size
-        assert len(board.free) == size**2 - int(float(params.hole_ratio[cell]) * size**2 + 1e-4)
-        assert len({*board.starts, *board.goals}) == 2 * int(params.num_agents[cell])
+        assert len(board.free) == size**2 - int(
+            float(params.hole_ratio[component]) * size**2 + 1e-4
+        )
+        assert len({*board.starts, *board.goals}) == 2 * int(params.num_agents[component])
         expected = jaxlake.parse_grid(grid, max_size=N)
         assert_same(instance, expected)
         cost, needs_wait = oracles.least_sum_of_costs(grid)
         assert Status(int(solution.status)) is Status.OPTIMAL
         assert (solution.sum_of_costs, solution.needs_wait) == (cost, needs_wait)
         assert oracles.check(grid, solution.plan.tolist()).sum_of_costs == cost
-        waits[int(needs_wait), cell] += 1
+        waits[int(needs_wait), component] += 1
     assert len({tuple(jaxlake.format_grid(instance)) for _, instance, _ in boards}) == len(boards)
     assert (waits[0] == result.requested_no_wait - result.shortfall_no_wait).all()
     assert (waits[1] == result.requested_wait - result.shortfall_wait).all()
@@ -98,13 +102,13 @@ def test_requests_are_split_by_share_in_cell_order(generated, case):
     assert (abs(requested - share * BOARDS) < 1).all()
     waits = np.asarray(params.wait_ratio) * requested
     assert (result.requested_wait == np.floor(waits + 0.5 + 1e-6)).all()
-    assert (np.bincount(result.cell, minlength=5) == requested).all()
-    assert (np.diff(result.cell) >= 0).all()
-    for cell in range(5):
-        filled = result.filled[result.cell == cell]
+    assert (np.bincount(result.component, minlength=5) == requested).all()
+    assert (np.diff(result.component) >= 0).all()
+    for component in range(5):
+        filled = result.filled[result.component == component]
         assert (np.diff(filled.astype(int)) <= 0).all()
-        missing = result.shortfall_wait[cell] + result.shortfall_no_wait[cell]
-        assert filled.sum() == requested[cell] - missing
+        missing = result.shortfall_wait[component] + result.shortfall_no_wait[component]
+        assert filled.sum() == requested[component] - missing
     for leaf in jax.tree.leaves(result.instances):
         assert not leaf[~result.filled].any()
     missing = select_rows(result.solutions, ~result.filled)
@@ -139,13 +143,13 @@ def _solve_candidates(key, size, holes, agents):
 def _fill_sequentially(key, kind, missing):
     """Fill quotas in plain Python, one candidate at a time.
 
-    `missing` is {needs_wait: {cell: boards}} and is reduced in place. Return the candidates, the
-    rows of each cell, and the counts.
+    `missing` is {needs_wait: {component: boards}} and is reduced in place. Return the candidates,
+    the rows of each component, and the counts.
     """
     boards, solutions = jax.tree.map(np.asarray, _solve_candidates(key, *kind))
     rows, seen, counts = {}, set(), dict.fromkeys(COUNTS, 0)
     for row in range(LIMIT):
-        if not any(sum(cells.values()) for cells in missing.values()):
+        if not any(sum(components.values()) for components in missing.values()):
             break
         status = Status(int(solutions.status[row]))
         counts["candidates"] += 1
@@ -156,10 +160,10 @@ def _fill_sequentially(key, kind, missing):
         if board in seen:
             counts["duplicates"] += 1
             continue
-        for cell, quota in missing[bool(solutions.needs_wait[row])].items():
+        for component, quota in missing[bool(solutions.needs_wait[row])].items():
             if quota:
-                missing[bool(solutions.needs_wait[row])][cell] -= 1
-                rows.setdefault(cell, []).append(row)
+                missing[bool(solutions.needs_wait[row])][component] -= 1
+                rows.setdefault(component, []).append(row)
                 seen.add(board)
                 break
     return boards, rows, counts
@@ -172,28 +176,34 @@ def test_generate_equals_sequential_candidates(generated, case):
     holes = np.floor(params.hole_ratio.astype(float) * params.size**2 + 1e-4).astype(int)
     kinds = list(zip(params.size.tolist(), holes.tolist(), params.num_agents.tolist(), strict=True))
     for kind in set(kinds):
-        cells = [cell for cell, kind_of_cell in enumerate(kinds) if kind_of_cell == kind]
+        components = [
+            component
+            for component, kind_of_component in enumerate(kinds)
+            if kind_of_component == kind
+        ]
         if kind[0] > N or kind[1] + 2 * kind[2] > kind[0] ** 2:
             continue
         missing = {
-            True: {cell: int(result.requested_wait[cell]) for cell in cells},
-            False: {cell: int(result.requested_no_wait[cell]) for cell in cells},
+            True: {component: int(result.requested_wait[component]) for component in components},
+            False: {
+                component: int(result.requested_no_wait[component]) for component in components
+            },
         }
         boards, rows, counts = _fill_sequentially(jax.random.key(7), kind, missing)
-        for cell in cells:
-            assert {name: getattr(result, name)[cell] for name in COUNTS} == counts
-            assert result.shortfall_wait[cell] == missing[True][cell]
-            assert result.shortfall_no_wait[cell] == missing[False][cell]
-            slots = (result.cell == cell) & result.filled
+        for component in components:
+            assert {name: getattr(result, name)[component] for name in COUNTS} == counts
+            assert result.shortfall_wait[component] == missing[True][component]
+            assert result.shortfall_no_wait[component] == missing[False][component]
+            slots = (result.component == component) & result.filled
             for name in ("holes", "starts", "goals"):
                 actual, expected = getattr(result.instances, name), getattr(boards, name)
-                assert (actual[slots] == expected[rows.get(cell, [])]).all()
+                assert (actual[slots] == expected[rows.get(component, [])]).all()
 
 
 @pytest.mark.slow
 def test_boards_are_independent_of_the_batch_size(generated):
     for number in (0, 1):
-        # Under jit, a cell beyond `max_size` is not rejected but counted as shortfall.
+        # Under jit, a component beyond `max_size` is not rejected but counted as shortfall.
         program = jax.jit(partial(generate, n=BOARDS, batch_size=7, **SETTINGS))
         assert_same(generated[1][number], program(jax.random.key(7), MIXTURES[number]))
 
@@ -224,14 +234,14 @@ def test_cells_may_differ_in_agents():
     sizes = {"max_size": 4, "max_agents": 3, "horizon": 16}
     result = generate(jax.random.key(0), params, 24, batch_size=64, max_candidates=2000, **sizes)
     assert result.filled.all()
-    for cell, instance, solution in _filled_boards(result):
+    for component, instance, solution in _filled_boards(result):
         grid = jaxlake.format_grid(instance)
-        assert len(oracles.read(grid).starts) == int(params.num_agents[cell])
+        assert len(oracles.read(grid).starts) == int(params.num_agents[component])
         cost, needs_wait = oracles.least_sum_of_costs(grid)
         assert (solution.sum_of_costs, solution.needs_wait) == (cost, needs_wait)
-        plan = solution.plan[:, : int(params.num_agents[cell])]
+        plan = solution.plan[:, : int(params.num_agents[component])]
         assert oracles.check(grid, plan.tolist()).sum_of_costs == cost
-    waits = np.bincount(result.cell[result.solutions.needs_wait], minlength=3)
+    waits = np.bincount(result.component[result.solutions.needs_wait], minlength=3)
     assert (waits == result.requested_wait).all()
 
 
@@ -246,7 +256,7 @@ fields, n, settings = json.load(sys.stdin)
 assert len(jax.devices()) == 8
 def generate(key, params):
     return generate_sharded(key, params, n, batch_size=100, **settings)
-# Under jit, a cell beyond `max_size` is not rejected but counted as shortfall.
+# Under jit, a component beyond `max_size` is not rejected but counted as shortfall.
 made = jax.jit(generate)(jax.random.key(7), lake_params(**fields))
 assert all(leaf.is_fully_replicated for leaf in jax.tree.leaves(made))
 np.savez(sys.argv[1], *jax.tree.leaves(made))

@@ -54,13 +54,16 @@ def test_infeasible_requests_are_explained():
         ),
         ({"data_ratio": -1}, r"data_ratio must be in \[0, 1e\+06\], got -1"),
         ({"data_ratio": float("inf")}, "data_ratio must be in .*, got inf"),
-        ({"data_ratio": [0, 0]}, "data_ratio must be positive for at least one cell"),
+        ({"data_ratio": [0, 0]}, "data_ratio must be positive for at least one component"),
         ({"size": [3, 4], "hole_ratio": [0.1] * 3}, "size must have 1 or 3 values, got 2"),
         (
             {"size": [[3], [4]], "wait_ratio": [[0.1]] * 3},
             r"wait_ratio must have a shape .*, got \(3, 1\)",
         ),
-        ({"data_ratio": [[0.5, 0], [0, 0]]}, "data_ratio must be positive for at least one cell"),
+        (
+            {"data_ratio": [[0.5, 0], [0, 0]]},
+            "data_ratio must be positive for at least one component",
+        ),
         ({"hole_ratio": np.float32([[0.5], [-1]])}, r"hole_ratio must be in \[0, 1\], got -1.0"),
     ],
 )
