@@ -11,7 +11,7 @@ import pytest
 
 from jaxlake.command_line.entry import main
 from tests.paths import ROOT
-from tests.training.one_of_several import LEARNS, free_address
+from tests.training.cluster_process import LEARNING_SETTINGS, find_free_address
 from training.run.directory import RunDirectory
 
 HOSTS = (ROOT / "docs/how_to/several_hosts.md").read_text(encoding="utf-8")
@@ -48,10 +48,10 @@ def run_shell(command: str, replacements: dict[str, str], folder: Path) -> None:
 @pytest.mark.timeout(3600)
 def test_two_processes_on_one_machine_share_a_run(tmp_path):
     (command,) = re.findall(r"^for I in 0 1; do jaxlake run .*?; wait$", HOSTS, re.DOTALL | re.M)
-    smaller = shlex.join([*LEARNS, "grpo.completions=4", "stages.count=1"])
+    smaller = shlex.join([*LEARNING_SETTINGS, "grpo.completions=4", "stages.count=1"])
     replacements = {
         "configs/": f"{ROOT}/configs/",
-        "127.0.0.1:12345": free_address(),
+        "127.0.0.1:12345": find_free_address(),
         " & done": f" {smaller} & done",
     }
     run_shell(command, replacements, tmp_path)
@@ -89,7 +89,7 @@ def test_commands_for_many_devices_make_and_verify_parts(tmp_path):
     assert (tmp_path / "boards/part-00000.npz").exists()
     original_files = {path: path.read_bytes() for path in (tmp_path / "sweep").rglob("*.*")}
     assert len(original_files) == 2
-    join = f'initialize("{free_address()}", 1, 0)'
+    join = f'initialize("{find_free_address()}", 1, 0)'
     code = join_code.replace("/shared", str(tmp_path)).replace("initialize()", join)
     assert join in code
     subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True)

@@ -43,19 +43,19 @@ POINTS = {
     # the answer is reviewed, nothing is written
     "design": ("training.phases.design._run_engineer", 1),
 }
-NOT_COMPARED = ("timings.jsonl", "report.html", "checkpoints", "engine", "SHA256SUMS")
+IGNORED_FILES = ("timings.jsonl", "report.html", "checkpoints", "engine", "SHA256SUMS")
 
 
 class KilledError(BaseException):
     """Ends a run in this process; nothing catches it."""
 
 
-def stop(*_: Any) -> NoReturn:
+def raise_killed(*_: Any) -> NoReturn:
     raise KilledError
 
 
 @contextmanager
-def dying_at(point: str, die: Callable[[], None]) -> Iterator[None]:
+def interrupt_at(point: str, die: Callable[[], None]) -> Iterator[None]:
     """Call `die` at a point of the run; `none` is never reached."""
     if point == "none":
         yield
@@ -76,19 +76,19 @@ def dying_at(point: str, die: Callable[[], None]) -> Iterator[None]:
         yield
 
 
-def comparable_files(run_dir: Path) -> dict[str, bytes]:
+def read_comparable_files(run_dir: Path) -> dict[str, bytes]:
     """Return the files of a run that must be equal for equal runs."""
     paths = {str(path.relative_to(run_dir)): path for path in run_dir.rglob("*") if path.is_file()}
     return {
         name: re.sub(rb'"seconds": [0-9.e-]+', b"", path.read_bytes())
         for name, path in paths.items()
-        if not name.startswith(NOT_COMPARED)
+        if not name.startswith(IGNORED_FILES)
     }
 
 
 def assert_same_files(run_dir: Path, other_dir: Path) -> None:
     """Assert that two runs have equal files."""
-    expected, run_files = comparable_files(run_dir), comparable_files(other_dir)
+    expected, run_files = read_comparable_files(run_dir), read_comparable_files(other_dir)
     assert sorted(run_files) == sorted(expected)
     assert [name for name in expected if run_files[name] != expected[name]] == []
 
@@ -112,10 +112,10 @@ class StandInSampler:
     Other weights give other answers, so a lost update shows.
     """
 
-    open_ones: ClassVar[int] = 0
+    num_open: ClassVar[int] = 0
 
     def __init__(self, folder: Path, settings: Any, *, seed: int = 0) -> None:
-        StandInSampler.open_ones += 1
+        StandInSampler.num_open += 1
         self._open = True
         self._tokenizer = AutoTokenizer.from_pretrained(folder)
         self.sync(load_file(folder / "model.safetensors").items())
@@ -133,7 +133,7 @@ class StandInSampler:
 
     def close(self) -> None:
         """Close the sampler, which a rollout drawn ahead may have closed already."""
-        StandInSampler.open_ones -= self._open
+        StandInSampler.num_open -= self._open
         self._open = False
 
     def sample(self, request: SamplingRequest) -> list[list[Completion]]:
@@ -142,11 +142,11 @@ class StandInSampler:
             seed_text = json.dumps([self.weights, list(prompt), request.seed, index])
             rng = np.random.default_rng(list(hashlib.sha256(seed_text.encode()).digest()))
             task = self._tokenizer.decode(prompt)
-            texts = [_answer(rng, task, request.form) for _ in range(request.n)]
-            groups.append([self._completion(text, request) for text in texts])
+            texts = [_write_answer(rng, task, request.form) for _ in range(request.n)]
+            groups.append([self._make_completion(text, request) for text in texts])
         return groups
 
-    def _completion(self, text: str, request: SamplingRequest) -> Completion:
+    def _make_completion(self, text: str, request: SamplingRequest) -> Completion:
         ids = [*self._tokenizer.encode(text, add_special_tokens=False), *request.stop_token_ids]
         token_ids = tuple(ids[: request.max_tokens])
         return Completion(
@@ -154,18 +154,18 @@ class StandInSampler:
         )
 
 
-def _answer(rng: np.random.Generator, task: str, form: AnswerForm | None) -> str:
+def _write_answer(rng: np.random.Generator, task: str, form: AnswerForm | None) -> str:
     if form is not None:
-        return _design(rng, form)
+        return _write_design(rng, form)
     if groups := re.search(r"with the map sizes ([0-9, ]+) as keys", task):  # a context in words
         properties = dict.fromkeys(groups[1].split(", "))
-        return f"Diagnosis: too easy.\n{_design(rng, {'properties': properties})}"
+        return f"Diagnosis: too easy.\n{_write_design(rng, {'properties': properties})}"
     if groups := re.findall(r"^n ?(\d+) ", task, re.MULTILINE):  # a compact context, free form
         return "\n".join(f"n{group} {' '.join(rng.choice(list('=-+'), 3))}" for group in groups)
-    return _plan(rng, task)
+    return _write_plan(rng, task)
 
 
-def _plan(rng: np.random.Generator, task: str) -> str:
+def _write_plan(rng: np.random.Generator, task: str) -> str:
     """Each agent's shortest path on an empty board; every other plan begins with a random step."""
     moves: list[list[Action]] = []
     for numbers in re.findall(r"\((\d+), (\d+)\) to \((\d+), (\d+)\)", task):
@@ -181,7 +181,7 @@ def _plan(rng: np.random.Generator, task: str) -> str:
     return target(plan)
 
 
-def _design(rng: np.random.Generator, form: AnswerForm) -> str:
+def _write_design(rng: np.random.Generator, form: AnswerForm) -> str:
     """Random edits if the form is their pattern, else random ratios."""
     if isinstance(form, str):
         rows = re.sub(r"\[[-+=]+\]", lambda _: str(rng.choice(["-", "=", "+"])), form)
@@ -198,7 +198,7 @@ def _design(rng: np.random.Generator, form: AnswerForm) -> str:
 
 
 def main(config: str, run_dir: str, point: str, *overrides: str) -> None:
-    with dying_at(point, lambda: os.kill(os.getpid(), signal.SIGKILL)):
+    with interrupt_at(point, lambda: os.kill(os.getpid(), signal.SIGKILL)):
         loop.run(load(Path(config), overrides), Path(run_dir))
 
 

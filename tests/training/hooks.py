@@ -6,7 +6,7 @@ from engineer import Proposal, Task, answer_text
 from jaxlake import Instance
 from jaxlake.language.rewards import Score
 
-LIMIT = 3
+NUMBER = 3
 
 
 class Keeper:
@@ -18,13 +18,13 @@ class Keeper:
         return Proposal(answer_text(task.view.current), seconds=0.0)
 
 
-class Nameless:
+class NamelessEngineer:
     """Lacks a name."""
 
     propose = Keeper.propose
 
 
-class Broken:
+class BrokenEngineer:
     """Raises an error when constructed."""
 
     def __init__(self) -> None:
@@ -36,7 +36,7 @@ def write_prompt(board: Instance) -> str:
     return f"A board of {int(board.size)}.\n"
 
 
-def no_text(board: Instance) -> int:
+def write_number(board: Instance) -> int:
     """Return a number instead of a prompt."""
     return int(board.size)
 
@@ -55,7 +55,7 @@ def no_reward(text: str, board: Instance, score: Score) -> None:
     """Return no reward."""
 
 
-def endless_reward(text: str, board: Instance, score: Score) -> float:
+def overflowing_reward(text: str, board: Instance, score: Score) -> float:
     """Return a reward outside the float32 range."""
     return 1e39
 

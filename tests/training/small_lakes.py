@@ -12,15 +12,15 @@ from training.rollout.instances import BoardRequest, InstanceSet, draw_boards
 from training.schema import load
 
 
-def small_lakes(count: int) -> InstanceSet:
+def draw_small_lakes(count: int) -> InstanceSet:
     """Return the same lakes at every call."""
     request = BoardRequest(size=3, hole_ratio=0.0, wait_ratio=0.0, count=count, num_agents=2)
     return draw_boards(jax.random.key(0), [request], max_size=3, max_candidates=2000)[0]
 
 
-def untrained_policy(folder: Path, boards: InstanceSet, others: Sequence[str] = ()) -> Path:
+def write_untrained_policy(folder: Path, boards: InstanceSet, texts: Sequence[str] = ()) -> Path:
     """Make the policy of `TINY` in a folder below this one, its tokenizer of these texts."""
     path = folder / "initial"
-    texts = [*(render(board, "compact") for board in boards), *others]
+    texts = [*(render(board, "compact") for board in boards), *texts]
     write_random_policy(path, load(TINY).model, texts, max_len=512, seed=0)
     return path

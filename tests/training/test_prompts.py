@@ -9,7 +9,7 @@ from engineer import GeneratedText
 from jaxlake.language.prompts import render
 from tests.paths import TINY
 from tests.training.hooks import write_prompt
-from tests.training.small_lakes import small_lakes
+from tests.training.small_lakes import draw_small_lakes
 from training.analysis.benchmark.answering import EndpointAnswerer
 from training.analysis.benchmark.boards import BenchmarkBoard
 from training.environments.catalogue import get_environment
@@ -23,7 +23,7 @@ HOOKS = "tests.training.hooks"
 
 
 def test_board_prompt_follows_style_template_and_function():
-    (board,) = small_lakes(1)
+    (board,) = draw_small_lakes(1)
     prompts = {
         "style=full": render(board, "full"),
         "template='{board}!'": render(board, "compact", template="{board}!"),
@@ -35,14 +35,14 @@ def test_board_prompt_follows_style_template_and_function():
 
 
 def test_board_prompt_rejects_functions_without_text():
-    (board,) = small_lakes(1)
-    prompt = load(TINY, [f"prompt.template={HOOKS}:no_text"]).prompt
-    with pytest.raises(UserError, match=r"^prompt.template: .*no_text must return a text, got 3"):
+    (board,) = draw_small_lakes(1)
+    prompt = load(TINY, [f"prompt.template={HOOKS}:write_number"]).prompt
+    with pytest.raises(UserError, match=r"^prompt.template: .*_number must return a text, got 3"):
         board_prompt(board, prompt)
 
 
 def test_lake_prompts_follow_the_template():
-    config, boards = load(TINY, [f"prompt.template={HOOKS}:write_prompt"]), small_lakes(2)
+    config, boards = load(TINY, [f"prompt.template={HOOKS}:write_prompt"]), draw_small_lakes(2)
     assert get_environment(config).prompts(boards) == ["A board of 3.\n"] * 2
 
 
@@ -58,7 +58,7 @@ def test_encode_board_follows_the_template():
     prompt = load(TINY, [f"prompt.template={HOOKS}:write_prompt"]).prompt
     nothing: Any = None
     policy = Policy(nothing, tokenizer, nothing, prompt, length_bucket=1, stop_ids=())
-    (board,) = small_lakes(1)
+    (board,) = draw_small_lakes(1)
     assert bytes(policy.encode_board(board)) == b"A board of 3.\n"
 
 

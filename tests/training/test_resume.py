@@ -18,8 +18,8 @@ from tests.training.fake_run import (
     KilledError,
     StandInSampler,
     assert_same_files,
-    dying_at,
-    stop,
+    interrupt_at,
+    raise_killed,
     without_vllm,
 )
 from training import loop
@@ -89,9 +89,9 @@ def test_killed_run_leaves_the_same_files(case: str, tmp_path: Path) -> None:
     with without_vllm():
         loop.run(config, tmp_path / "whole")
         for point in POINTS:
-            with pytest.raises(KilledError), dying_at(point, stop):
+            with pytest.raises(KilledError), interrupt_at(point, raise_killed):
                 loop.run(config, tmp_path / "run")
-            assert StandInSampler.open_ones == 0
+            assert StandInSampler.num_open == 0
         for stage in (0, 1, None):
             loop.run(config, tmp_path / "run", stop_after=stage)
     assert_same_files(tmp_path / "whole", tmp_path / "run")
@@ -113,7 +113,7 @@ def run_here() -> Iterator[Callable[..., None]]:
     """Run the tiny configuration in this process, without vLLM."""
 
     def run(run_dir: Path, point: str = "none") -> None:
-        with dying_at(point, stop):
+        with interrupt_at(point, raise_killed):
             loop.run(load(TINY), run_dir)
 
     with without_vllm():

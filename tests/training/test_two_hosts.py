@@ -7,26 +7,28 @@ from pathlib import Path
 
 import pytest
 
-from tests.training import one_of_several
+from tests.training import cluster_process
 from training.audit import audit_run
 from training.run.directory import RunDirectory
 
-STARTED = "tests.training.one_of_several"
+MODULE = "tests.training.cluster_process"
 
 
-def run(run_dir: Path, processes: int, **environment: str) -> list[int]:
+def run_processes(run_dir: Path, num_processes: int, **variables: str) -> list[int]:
     """Run or resume with this number of processes, and return their exit statuses."""
-    command = [STARTED, one_of_several.free_address(), str(processes), "{index}", "run"]
-    logs = [run_dir.with_name(f"{run_dir.name}.{index}.log") for index in range(processes)]
+    command = [MODULE, cluster_process.find_free_address(), str(num_processes), "{index}", "run"]
+    logs = [run_dir.with_name(f"{run_dir.name}.{index}.log") for index in range(num_processes)]
     with ExitStack() as stack:
-        started = one_of_several.start([*command, str(run_dir / "{index}")], logs, **environment)
-        for process in started:
+        children = cluster_process.start_processes(
+            [*command, str(run_dir / "{index}")], logs, **variables
+        )
+        for process in children:
             stack.callback(process.wait)
             stack.callback(process.kill)
-        return [process.wait(1500) for process in started]
+        return [process.wait(1500) for process in children]
 
 
-def outcomes(run_dir: Path) -> list[object]:
+def read_outcomes(run_dir: Path) -> list[object]:
     """What may not differ by rounding: rewards, answers, decisions."""
     directory = RunDirectory(run_dir)
     updates = directory.updates()
@@ -44,26 +46,26 @@ def outcomes(run_dir: Path) -> list[object]:
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_run_resumes_with_another_number_of_processes(tmp_path):
-    killed, joined = tmp_path / "killed", tmp_path / "joined"
+    killed_dir, joined_dir = tmp_path / "killed", tmp_path / "joined"
     # Process 1 dies in the third update; the checkpoint of the second is whole.
-    first, second = run(killed, 2, DIE_AT="update", WHEN_SAVED="checkpoints/2")
+    first, second = run_processes(killed_dir, 2, DIE_AT="update", WHEN_SAVED="checkpoints/2")
     assert second == -signal.SIGKILL
     assert first not in (0, -signal.SIGKILL)
-    assert sorted(checkpoint.name for checkpoint in (killed / "checkpoints").iterdir()) == ["2"]
-    assert (killed / "checkpoints/2/state/array_metadatas/process_1").exists()
-    assert run(killed, 1) == [0]
+    assert sorted(checkpoint.name for checkpoint in (killed_dir / "checkpoints").iterdir()) == ["2"]
+    assert (killed_dir / "checkpoints/2/state/array_metadatas/process_1").exists()
+    assert run_processes(killed_dir, 1) == [0]
 
-    assert run(joined, 1, STOP_AFTER="1") == [0]
-    assert run(joined, 2) == [0, 0]
-    assert (joined / "checkpoints/8/state/array_metadatas/process_1").exists()
+    assert run_processes(joined_dir, 1, STOP_AFTER="1") == [0]
+    assert run_processes(joined_dir, 2) == [0, 0]
+    assert (joined_dir / "checkpoints/8/state/array_metadatas/process_1").exists()
 
-    assert outcomes(killed) == outcomes(joined)
-    metrics = [RunDirectory(path).metrics.read() for path in (killed, joined)]
+    assert read_outcomes(killed_dir) == read_outcomes(joined_dir)
+    metrics = [RunDirectory(path).metrics.read() for path in (killed_dir, joined_dir)]
     assert len(metrics[0]) == len(metrics[1]) == 8
     for killed_update, joined_update in zip(*metrics, strict=True):
         assert killed_update.loss == pytest.approx(joined_update.loss, rel=1e-2, abs=1e-5)
         assert killed_update.grad_norm == pytest.approx(joined_update.grad_norm, rel=1e-3)
-    assert sum(metric.grad_norm > 0 for metric in metrics[0]) >= 5
-    for path in (killed, joined):
+    assert sum(update.grad_norm > 0 for update in metrics[0]) >= 5
+    for path in (killed_dir, joined_dir):
         assert [stage.problems for stage in audit_run(path) if stage.problems] == []
         assert json.loads((path / "summary.json").read_text())

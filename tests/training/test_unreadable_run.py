@@ -15,7 +15,7 @@ from training.schema import load
 def test_run_warns_once_per_stage_of_unreadable_answers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
-    monkeypatch.setattr(fake_run, "_plan", lambda rng, task: "I would rather not.")
+    monkeypatch.setattr(fake_run, "_write_plan", lambda rng, task: "I would rather not.")
     with fake_run.without_vllm():
         loop.run(load(TINY), tmp_path / "run")
     printed, progress = capsys.readouterr()

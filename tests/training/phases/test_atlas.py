@@ -13,7 +13,7 @@ from jaxlake.board.limits import holes_on_board
 from jaxlake.generator.board_digests import board_digests
 from jaxlake.language.prompts import target
 from tests.paths import TINY
-from tests.training.fake_run import KilledError, StandInSampler, stop, without_vllm
+from tests.training.fake_run import KilledError, StandInSampler, raise_killed, without_vllm
 from tests.training.sample_run import CONFIG
 from training import loop
 from training.audit import audit_run
@@ -210,7 +210,7 @@ def test_resumed_run_measures_its_last_atlas(tmp_path, monkeypatch):
 
     directory = RunDirectory(tmp_path)
     with without_vllm():
-        monkeypatch.setattr(phase, "measure_atlas", stop)
+        monkeypatch.setattr(phase, "measure_atlas", raise_killed)
         with pytest.raises(KilledError):
             loop.run(config, tmp_path)
         assert not directory.finished()

@@ -13,7 +13,7 @@ import yaml
 
 from engineer import AtlasCell, Costs, DesignAtlas, Guard
 from tests.paths import TINY
-from tests.training.fake_run import KilledError, dying_at, stop, without_vllm
+from tests.training.fake_run import KilledError, interrupt_at, raise_killed, without_vllm
 from training import loop
 from training.environments.catalogue import get_domain
 from training.learner.grpo_step import make_grpo_optimizer
@@ -279,7 +279,7 @@ def test_resumed_design_does_not_learn_again(tmp_path: Path, monkeypatch: pytest
     config = tiny()
 
     with without_vllm():
-        with dying_at("design", stop), pytest.raises(KilledError):
+        with interrupt_at("design", raise_killed), pytest.raises(KilledError):
             loop.run(config, tmp_path)
         learned = RunDirectory(tmp_path).stage(1).design_learning.path.read_bytes()
 

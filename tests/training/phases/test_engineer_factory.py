@@ -36,9 +36,9 @@ def test_make_engineer_builds_user_classes(kind: str, name: str):
 @pytest.mark.parametrize(
     ("name", "problem"),
     [
-        ("Nameless", "must return an engineer with a name"),
+        ("NamelessEngineer", "must return an engineer with a name"),
         ("not_an_engineer", "must return an engineer with a name"),
-        ("Broken", "raised KeyError: 'no such file'"),
+        ("BrokenEngineer", "raised KeyError: 'no such file'"),
         ("write_prompt", "raised TypeError: .*argument"),
     ],
 )

@@ -14,7 +14,7 @@ import pytest
 
 from jaxlake.language.prompts import target
 from tests.paths import TINY
-from tests.training.small_lakes import small_lakes, untrained_policy
+from tests.training.small_lakes import draw_small_lakes, write_untrained_policy
 from training.errors import UserError
 from training.learner.grpo_step import make_grpo_optimizer
 from training.learner.optimizer import LearnerState, initial_state
@@ -54,12 +54,12 @@ class ScriptedSampler:
 
 @pytest.fixture(scope="module")
 def boards() -> InstanceSet:
-    return small_lakes(8)
+    return draw_small_lakes(8)
 
 
 @pytest.fixture(scope="module")
 def folder(boards: InstanceSet, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return untrained_policy(tmp_path_factory.mktemp("policy"), boards)
+    return write_untrained_policy(tmp_path_factory.mktemp("policy"), boards)
 
 
 def open_run(
@@ -204,7 +204,7 @@ class UnevenSampler(ScriptedSampler):
 def test_resample_replaces_boards(
     rounds: int, request_counts: list[int], replaced: int, folder: Path, tmp_path: Path
 ) -> None:
-    many = small_lakes(14)
+    many = draw_small_lakes(14)
     run, _ = open_run(folder, many, tmp_path, f"grpo.resamples={rounds}")
     policy = run.policy
     spare = many.take(range(8, 14))

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.training.update_records import update_record
+from tests.training.update_records import make_update
 from training.errors import UserError
 from training.phases.train import _read_logged_updates
 from training.run.directory import RunDirectory
@@ -15,8 +15,8 @@ from training.run.directory import RunDirectory
 @pytest.fixture
 def run(tmp_path: Path) -> Any:
     directory = RunDirectory(tmp_path)
-    directory.metrics.write([update_record(1, number) for number in (1, 2, 3)])
-    directory.metrics.append(update_record(2, 1))
+    directory.metrics.write([make_update(1, number) for number in (1, 2, 3)])
+    directory.metrics.append(make_update(2, 1))
     return SimpleNamespace(directory=directory)
 
 

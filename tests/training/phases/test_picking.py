@@ -10,7 +10,7 @@ import yaml
 
 from tests.paths import TINY
 from tests.training.fake_run import without_vllm
-from tests.training.update_records import update_record
+from tests.training.update_records import make_update
 from training import loop
 from training.errors import UserError
 from training.phases.picking import compute_picking_cost, draw_pool, get_stage_instances
@@ -82,7 +82,7 @@ def test_plr_replays_the_most_learnable_boards(validation, tmp_path: Path):
     rows[trained.index(learned[0])] = 2
     for update in range(4):
         valid = tuple(rows[8 * update : 8 * update + 8])
-        directory.metrics.append(update_record(1, update + 1, board_valid=valid))
+        directory.metrics.append(make_update(1, update + 1, board_valid=valid))
     second = get_stage_instances(config, directory, 2, initial, validation)
     assert len(second.instances) == config.stages.instances
     times = Counter(board_texts(second.instances))

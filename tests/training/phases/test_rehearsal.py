@@ -9,7 +9,7 @@ import pytest
 
 from tests.paths import TINY
 from tests.training.phases.test_grpo_update import ScriptedSampler, open_run, update
-from tests.training.small_lakes import small_lakes, untrained_policy
+from tests.training.small_lakes import draw_small_lakes, write_untrained_policy
 from training.learner.optimizer import gradient_step, initial_state
 from training.phases.rehearsal import Rehearsal, count_rehearsed_designs, make_design_examples
 from training.schema import load
@@ -17,13 +17,13 @@ from training.schema import load
 
 @pytest.fixture(scope="module")
 def boards():
-    return small_lakes(8)
+    return draw_small_lakes(8)
 
 
 @pytest.fixture(scope="module")
 def folder(boards, tmp_path_factory) -> Path:
     designs = [text for example in make_design_examples(load(TINY), 200) for text in example]
-    return untrained_policy(tmp_path_factory.mktemp("policy"), boards, designs)
+    return write_untrained_policy(tmp_path_factory.mktemp("policy"), boards, designs)
 
 
 @pytest.fixture

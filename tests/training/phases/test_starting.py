@@ -12,8 +12,8 @@ from tests.training.fake_run import (
     POINTS,
     KilledError,
     assert_same_files,
-    dying_at,
-    stop,
+    interrupt_at,
+    raise_killed,
     without_vllm,
 )
 from tests.training.sample_run import write_sample_run_with_tokenizer
@@ -96,7 +96,7 @@ def test_killed_run_from_another_leaves_the_same_files(
     with without_vllm():
         loop.run(config, tmp_path / "whole")
         for point in [name for name in POINTS if name != "warm_start"]:
-            with pytest.raises(KilledError), dying_at(point, stop):
+            with pytest.raises(KilledError), interrupt_at(point, raise_killed):
                 loop.run(config, tmp_path / "run")
         loop.run(config, tmp_path / "run")
     assert_same_files(tmp_path / "whole", tmp_path / "run")

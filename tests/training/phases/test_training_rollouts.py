@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.paths import TINY
-from tests.training.update_records import update_record
+from tests.training.update_records import make_update
 from training.phases.stage_results import _training_evidence
 from training.run.records import GroupMetrics
 from training.schema import load
@@ -19,9 +19,9 @@ def size(valid: int, failures: dict[str, int], **more: Any) -> GroupMetrics:
 
 
 UPDATES = [
-    update_record(1, 1, by_group={"2": size(9, {"hole": 1}), "3": size(1, {"hole": 9})}),
-    update_record(1, 2, by_group={"3": size(4, {"hole": 2, "off_board": 4}, without_success=1)}),
-    update_record(
+    make_update(1, 1, by_group={"2": size(9, {"hole": 1}), "3": size(1, {"hole": 9})}),
+    make_update(1, 2, by_group={"3": size(4, {"hole": 2, "off_board": 4}, without_success=1)}),
+    make_update(
         1, 3, by_group={"2": size(10, {}), "3": size(5, {"parse_error": 5}, readable=5, tokens=50)}
     ),
 ]
@@ -45,7 +45,7 @@ def test_training_evidence_adds_up_the_updates_by_map_size():
 
 
 def test_training_evidence_smooths_rewards():
-    updates = [update_record(1, n, reward_mean=n / 100) for n in range(1, 41)]
+    updates = [make_update(1, n, reward_mean=n / 100) for n in range(1, 41)]
     evidence = _training_evidence(load(TINY), updates)
     assert evidence.reward_first == pytest.approx(0.025)
     assert evidence.reward_last == pytest.approx(0.385)

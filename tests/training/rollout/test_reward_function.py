@@ -5,7 +5,7 @@ import pytest
 
 from jaxlake.language.prompts import target
 from tests.paths import TINY
-from tests.training.small_lakes import small_lakes
+from tests.training.small_lakes import draw_small_lakes
 from training.environments.catalogue import get_environment
 from training.environments.protocol import JudgedTexts
 from training.errors import UserError
@@ -17,7 +17,7 @@ HOOKS = "tests.training.hooks"
 
 @pytest.fixture(scope="module")
 def boards() -> InstanceSet:
-    lakes = small_lakes(20)
+    lakes = draw_small_lakes(20)
     row = int(np.flatnonzero(lakes.solutions.sum_of_costs >= 3)[0])
     return lakes.take([row] * 4)
 
@@ -33,7 +33,7 @@ def judge_texts(boards: InstanceSet, texts: list[str], *settings: str) -> Judged
     return get_environment(load(TINY, settings)).judge(boards, texts)
 
 
-def test_reward_function_receives_configured_rewards(boards: InstanceSet, texts: list[str]):
+def test_reward_function_receives_same_rewards(boards: InstanceSet, texts: list[str]):
     values = ["reward.optimal=0.9", "reward.valid=0.3", "reward.parsed=0.1"]
     expected = judge_texts(boards, texts, *values).scores
     scores = judge_texts(boards, texts, *values, f"reward.function={HOOKS}:same_reward").scores
@@ -52,7 +52,7 @@ def test_reward_function_receives_text_board_and_score(boards: InstanceSet, text
     assert [episode.reward for episode in episodes] == [4.25, 3.6, 3.03125, 3.0]
 
 
-@pytest.mark.parametrize("name", ["no_reward", "endless_reward"])
+@pytest.mark.parametrize("name", ["no_reward", "overflowing_reward"])
 def test_invalid_rewards_are_rejected(name: str, boards: InstanceSet, texts: list[str]):
     problem = f"^reward.function: {HOOKS}:{name} returned (None|1e.39) for the answer .*finite"
     with pytest.raises(UserError, match=problem):

@@ -5,7 +5,7 @@ import numpy as np
 from jaxlake.language.judging import Verdict, judge_texts
 from jaxlake.language.prompts import target
 from jaxlake.language.rewards import DEFAULT_MAX_STEPS, RewardValues, reward, score
-from tests.training.small_lakes import small_lakes
+from tests.training.small_lakes import draw_small_lakes
 from training.rollout.instances import InstanceSet
 from training.rollout.rollout import overlong_penalty
 from training.schema import PromptConfig, RewardConfig
@@ -16,7 +16,7 @@ def judged(boards: InstanceSet, texts: list[str], max_steps: int) -> Verdict:
 
 
 def test_rewards_order_optimal_valid_parsed_and_unparsable():
-    boards = small_lakes(20)
+    boards = draw_small_lakes(20)
     row = int(np.flatnonzero(boards.solutions.sum_of_costs >= 3)[0])
     optimal = target(boards.solutions.plan[row])
     late = optimal.replace("Agent 0: ", "Agent 0: WAIT ").replace("Agent 1: ", "Agent 1: WAIT ")
@@ -31,7 +31,7 @@ def test_rewards_order_optimal_valid_parsed_and_unparsable():
 
 
 def test_plans_are_limited_by_max_steps():
-    boards = small_lakes(20)
+    boards = draw_small_lakes(20)
     row = int(np.flatnonzero(boards.solutions.makespan >= 2)[0])
     waits = " WAIT" * 90
     texts = [f"{line}{waits}" for line in target(boards.solutions.plan[row]).split("\n")]

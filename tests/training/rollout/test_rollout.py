@@ -8,7 +8,7 @@ import pytest
 
 from jaxlake.language.prompts import target
 from tests.paths import TINY
-from tests.training.small_lakes import small_lakes, untrained_policy
+from tests.training.small_lakes import draw_small_lakes, write_untrained_policy
 from training.phases.grpo_update import make_rollout_batch
 from training.policy.policy import load_run_policy
 from training.rollout.instances import InstanceSet
@@ -32,12 +32,12 @@ class ScriptedSampler:
 
 @pytest.fixture(scope="module")
 def boards() -> InstanceSet:
-    return small_lakes(4)
+    return draw_small_lakes(4)
 
 
 @pytest.fixture(scope="module")
 def folder(boards: InstanceSet, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return untrained_policy(tmp_path_factory.mktemp("policy"), boards)
+    return write_untrained_policy(tmp_path_factory.mktemp("policy"), boards)
 
 
 def opened(folder: Path, boards: InstanceSet, *overrides: str) -> tuple[ActiveRun, Any]:

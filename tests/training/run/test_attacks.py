@@ -10,9 +10,9 @@ from tests.paths import TINY
 from tests.training.fake_run import (
     KilledError,
     assert_same_files,
-    comparable_files,
-    dying_at,
-    stop,
+    interrupt_at,
+    raise_killed,
+    read_comparable_files,
     without_vllm,
 )
 from training import loop
@@ -38,7 +38,7 @@ def half_finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = tmp_path_factory.mktemp("attacks") / "half"
     with without_vllm():
         loop.run(CONFIG, run, stop_after=1)
-        with pytest.raises(KilledError), dying_at("update", stop):
+        with pytest.raises(KilledError), interrupt_at("update", raise_killed):
             loop.run(CONFIG, run)
     return run
 
@@ -136,7 +136,7 @@ def test_killed_writers_leave_no_files(half_finished: Path, tmp_path: Path) -> N
     run = shutil.copytree(half_finished, tmp_path / "run")
     (run / "stages/1/.gate.json.123.tmp").write_text("{")
     assert can_resume(run)
-    assert "stages/1/.gate.json.123.tmp" not in comparable_files(run)
+    assert "stages/1/.gate.json.123.tmp" not in read_comparable_files(run)
 
 
 def test_moved_run_directory_is_reported(half_finished: Path, tmp_path: Path) -> None:

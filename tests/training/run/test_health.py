@@ -6,7 +6,7 @@ import pytest
 
 from jaxlake.statistics.paired import PairedComparison
 from tests.paths import TINY
-from tests.training.update_records import update_record
+from tests.training.update_records import make_update
 from training.run.answer_records import EpisodeRecord
 from training.run.health import Finding, find_problems, print_findings, summarize
 from training.run.records import GateRecord, UpdateMetrics
@@ -18,7 +18,7 @@ CONFIG = load(TINY, ["stages.instances=160"])  # 20 updates per stage
 def updates(count: int, stage: int = 1, first: int = 1, **changes: Any) -> list[UpdateMetrics]:
     healthy = {"truncated_share": 0.1}
     return [
-        update_record(stage, first + number, **{**healthy, **changes, "step": number})
+        make_update(stage, first + number, **{**healthy, **changes, "step": number})
         for number in range(count)
     ]
 

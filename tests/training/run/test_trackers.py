@@ -12,7 +12,7 @@ import jax
 import pytest
 
 from tests.paths import TINY
-from tests.training.fake_run import comparable_files, without_vllm
+from tests.training.fake_run import read_comparable_files, without_vllm
 from training import loop
 from training.errors import UserError
 from training.run.answer_records import compute_validation_rates
@@ -84,7 +84,10 @@ def test_tracked_run_logs_the_recorded_values(tmp_path: Path, monkeypatch):
         loop.run(config, tmp_path / "run", stop_after=1)
         loop.run(config, tmp_path / "run")
     directory = RunDirectory(tmp_path / "run")
-    run_files, expected = comparable_files(directory.path), comparable_files(tmp_path / "plain")
+    run_files, expected = (
+        read_comparable_files(directory.path),
+        read_comparable_files(tmp_path / "plain"),
+    )
     same = [name for name in expected if not name.endswith(("config.yaml", "digests.json"))]
     assert [name for name in same if run_files[name] != expected[name]] == []
     logged = read_scalars(directory.tensorboard)

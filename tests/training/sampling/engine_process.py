@@ -19,7 +19,7 @@ import numpy as np
 import psutil
 import pytest
 
-from tests.training.sampling.untrained import open_untrained
+from tests.training.sampling.untrained import open_untrained_policy
 from training.errors import UserError
 from training.policy.policy import Policy
 from training.sampling.engine_watch import engine_processes
@@ -34,7 +34,7 @@ SEQUENCES = [[5, 30, 31, 90, 120, 7, 8] * times for times in (1, 2, 3, 4)]
 
 def started(folder: Path, *, fsdp: int, workers: int) -> tuple[Policy, Any, VllmSampler]:
     """Start an engine on an untrained policy."""
-    policy, params = open_untrained(folder, f"model.mesh.fsdp={fsdp}")
+    policy, params = open_untrained_policy(folder, f"model.mesh.fsdp={fsdp}")
     policy.export(params, folder / "engine", untied=True)
     assert all(len(leaf.sharding.device_set) == fsdp for leaf in jax.tree.leaves(params))
     settings = SamplingConfig(max_model_len=512, max_num_seqs=8, tensor_parallel_size=workers)

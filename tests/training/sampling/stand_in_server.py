@@ -8,7 +8,7 @@ from typing import Any
 
 
 class StandInServer(ThreadingHTTPServer):
-    """A server on a port of this machine; `said` is what it answers by path."""
+    """A server on a port of this machine; `replies` are its answers by path."""
 
     daemon_threads = True
 
@@ -17,15 +17,15 @@ class StandInServer(ThreadingHTTPServer):
         self.calls: list[tuple[str, Any]] = []
         self.keys: set[str | None] = set()
         self.settings = {"dtype": "torch.float32", "logprobs_mode": "processed_logprobs"}
-        self.said: dict[str, Any] = {
+        self.replies: dict[str, Any] = {
             "/weight_info": {"weight_version": "v1"},
             "/v1/models": {"data": [{"id": "m", "max_model_len": 1024}]},
             "/server_info": {"vllm_config": {"model_config": self.settings}},
         }
         # Returns a status other than 200, or 0 to break the connection off.
-        self.fails: Callable[[str, Any], int | None] = lambda path, body: None
-        self.refusal = "refused"
-        self.closing = False
+        self.get_status: Callable[[str, Any], int | None] = lambda path, body: None
+        self.error_body = "refused"
+        self.is_closing = False
         threading.Thread(target=self.serve_forever, args=(0.02,), daemon=True).start()
 
     @property
@@ -37,29 +37,29 @@ class StandInServer(ThreadingHTTPServer):
 
     def answer(self, path: str, body: Any) -> Any:
         if path == "/v1/completions":
-            return {"choices": [choice(body["prompt"], index) for index in range(body["n"])]}
-        return self.said.get(path, {})
+            return {"choices": [make_choice(body["prompt"], index) for index in range(body["n"])]}
+        return self.replies.get(path, {})
 
 
 class _Handler(BaseHTTPRequestHandler):
     server: StandInServer
 
     def do_GET(self) -> None:
-        self._say(None)
+        self._respond(None)
 
     def do_POST(self) -> None:
         size = int(self.headers.get("Content-Length") or 0)
-        self._say(json.loads(self.rfile.read(size)) if size else None)
+        self._respond(json.loads(self.rfile.read(size)) if size else None)
 
-    def _say(self, body: Any) -> None:
+    def _respond(self, body: Any) -> None:
         path = self.path.partition("?")[0]
         self.server.calls.append((path, body))
         self.server.keys.add(self.headers.get("Authorization"))
-        status = self.server.fails(path, body)
-        if status == 0 or self.server.closing:
+        status = self.server.get_status(path, body)
+        if status == 0 or self.server.is_closing:
             self.close_connection = True
             return
-        reply = self.server.answer(path, body) if status is None else self.server.refusal
+        reply = self.server.answer(path, body) if status is None else self.server.error_body
         text = json.dumps(reply).encode()
         self.send_response(status or 200)
         self.send_header("Content-Length", str(len(text)))
@@ -70,7 +70,7 @@ class _Handler(BaseHTTPRequestHandler):
         pass
 
 
-def choice(prompt: list[int], index: int) -> dict[str, Any]:
+def make_choice(prompt: list[int], index: int) -> dict[str, Any]:
     """One answer as /v1/completions writes it: the prompt's first token, and the index."""
     return {
         "index": index,

@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from tests.training.sampling.engine_process import corrupt_norm
-from tests.training.sampling.untrained import add_noise, open_untrained
+from tests.training.sampling.untrained import add_noise, open_untrained_policy
 from training.errors import UserError
 from training.policy.policy import Policy
 from training.sampling.sampler import Completion, SamplingRequest, check_agreement
@@ -35,7 +35,7 @@ ENGINE = {"max_model_len": 512, "max_num_seqs": 64}
 
 @pytest.fixture(scope="module")
 def policy(tmp_path_factory: pytest.TempPathFactory) -> tuple[Policy, Any]:
-    return open_untrained(tmp_path_factory.mktemp("policy"))
+    return open_untrained_policy(tmp_path_factory.mktemp("policy"))
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,7 @@ from engineer.engineers.language_model import TextRequest
 from engineer.lake import Bounds, lake_domain
 from tests.paths import TINY as TINY_FILE
 from tests.training.sampling.engine_process import corrupt_norm
-from tests.training.sampling.untrained import add_noise, open_untrained
+from tests.training.sampling.untrained import add_noise, open_untrained_policy
 from training.errors import UserError
 from training.learner import grpo
 from training.learner.batching import pad_sequences
@@ -46,7 +46,7 @@ PROMPT = [5, 30, 31, 90, 120, 7, 8]
 
 @pytest.fixture(scope="module")
 def policy(tmp_path_factory: pytest.TempPathFactory) -> tuple[Policy, Any]:
-    return open_untrained(tmp_path_factory.mktemp("policy"))
+    return open_untrained_policy(tmp_path_factory.mktemp("policy"))
 
 
 @pytest.fixture(scope="module")

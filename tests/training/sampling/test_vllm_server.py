@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.training.sampling.stand_in_server import StandInServer, choice
+from tests.training.sampling.stand_in_server import StandInServer, make_choice
 from training.errors import UserError
 from training.sampling.server_sampler import read_completions, read_score
 from training.sampling.vllm_server import VllmServer
@@ -20,7 +20,7 @@ REQUESTS = [{"prompt": [place, 7], "n": 1} for place in range(12)]
 def stand_in() -> Iterator[StandInServer]:
     with StandInServer() as server:
         yield server
-        server.closing = True
+        server.is_closing = True
         server.shutdown()
 
 
@@ -47,13 +47,13 @@ def test_failed_completions_are_retried(status: int, stand_in, server) -> None:
             return status
         return None
 
-    stand_in.fails = fail_once
+    stand_in.get_status = fail_once
     assert first_tokens(server.answer(REQUESTS)) == list(range(12))
     assert failed
 
 
 def test_calls_with_side_effects_are_not_retried(stand_in, server) -> None:
-    stand_in.fails = lambda path, body: 400 if path == "/collective_rpc" else None
+    stand_in.get_status = lambda path, body: 400 if path == "/collective_rpc" else None
     with pytest.raises(UserError, match=r"POST /collective_rpc: HTTP 400 .*refused"):
         server.collective_rpc("receive_weights", {})
     assert len(stand_in.get_bodies("/collective_rpc")) == 1
@@ -61,7 +61,7 @@ def test_calls_with_side_effects_are_not_retried(stand_in, server) -> None:
 
 @pytest.mark.parametrize("status", [0, 500])
 def test_dead_engine_is_named(status: int, stand_in, server) -> None:
-    stand_in.fails = lambda path, body: status
+    stand_in.get_status = lambda path, body: status
     with pytest.raises(UserError, match=f"{stand_in.address} is gone: .* last checkpoint") as error:
         server.answer(REQUESTS)
     assert "\n" not in str(error.value)
@@ -69,7 +69,7 @@ def test_dead_engine_is_named(status: int, stand_in, server) -> None:
 
 def test_weights_of_another_version_are_rejected(stand_in, server) -> None:
     server.require_version("v1")
-    stand_in.said["/weight_info"] = {"weight_version": "v0"}
+    stand_in.replies["/weight_info"] = {"weight_version": "v0"}
     with pytest.raises(SyncError, match=f"{stand_in.address}.*must be v1, got v0"):
         server.require_version("v1")
 
@@ -87,17 +87,17 @@ def test_server_with_other_settings_is_rejected(
 ) -> None:
     server.require_settings(SamplingConfig())
     stand_in.settings |= settings
-    stand_in.said["/v1/models"]["data"][0]["max_model_len"] = room
+    stand_in.replies["/v1/models"]["data"][0]["max_model_len"] = room
     with pytest.raises(UserError, match=f"^{stand_in.address}: .*{words}"):
         server.require_settings(SamplingConfig())
-    stand_in.said["/server_info"] = {}
+    stand_in.replies["/server_info"] = {}
     with pytest.raises(UserError, match="started with VLLM_SERVER_DEV_MODE=1"):
         server.require_settings(SamplingConfig())
 
 
 def test_server_start_timeout_is_named(stand_in, server) -> None:
     server.wait_until_ready(5)
-    stand_in.fails = lambda path, body: 404
+    stand_in.get_status = lambda path, body: 404
     with pytest.raises(UserError, match=f"{stand_in.address}: is not ready within .*HTTP 404"):
         server.wait_until_ready(0.3)
 
@@ -112,7 +112,7 @@ def test_server_start_timeout_is_named(stand_in, server) -> None:
     ],
 )
 def test_incomplete_answer_is_rejected(change: dict[str, Any], words: str) -> None:
-    choices = [choice([3, 4], index) for index in (1, 0)]
+    choices = [make_choice([3, 4], index) for index in (1, 0)]
     first, second = read_completions({"choices": choices}, [3, 4], 2)
     assert (first.token_ids, second.token_ids) == ((3, 0), (3, 1))  # by index
     with pytest.raises(UserError, match=words):

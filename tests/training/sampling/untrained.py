@@ -12,7 +12,7 @@ from training.schema import load
 TEXTS = ["Agent 0: UP DOWN LEFT RIGHT WAIT", '{"3":{"data_ratio":0.5,"hole_ratio":0.25}}'] * 4
 
 
-def open_untrained(folder: Path, *overrides: str) -> tuple[Policy, Any]:
+def open_untrained_policy(folder: Path, *overrides: str) -> tuple[Policy, Any]:
     """Make the policy of `TINY` in a folder below this one, and load it."""
     config = load(TINY, overrides)
     write_random_policy(folder / "initial", config.model, TEXTS, max_len=512, seed=0)

@@ -54,7 +54,7 @@ def test_dump_reads_back(path: Path, overrides: list[str], tmp_path: Path):
         ("engineer.kind=shuffled:seer", ["engineer.kind", "'shuffled:seer'", "shuffled:NAME"]),
         ("engineer.kind=foo:Rule", ["kind: the module of foo:Rule can't be imported", "rule"]),
         ("engineer.kind=shuffled:foo:Rule", ["engineer.kind: the module of foo:Rule"]),
-        (f"engineer.kind={HOOKS}:LIMIT", ["engineer.kind: ", "LIMIT must be callable"]),
+        (f"engineer.kind={HOOKS}:NUMBER", ["engineer.kind: ", "NUMBER must be callable"]),
         (f"engineer.kind={HOOKS}:Keepr", ["has no attribute Keepr", "did you mean Keeper?"]),
         ("engineer.request={n: 2}", ["engineer.request: must not contain n: other"]),
         (
@@ -62,7 +62,7 @@ def test_dump_reads_back(path: Path, overrides: list[str], tmp_path: Path):
             ["engineer.request: must be a JSON value, got {'stop': nan}"],
         ),
         ("reward.function=bonus", ["-> float, got 'bonus'", "(text, board, score)"]),
-        (f"reward.function={HOOKS}:LIMIT", ["reward.function: ", "LIMIT must be callable"]),
+        (f"reward.function={HOOKS}:NUMBER", ["reward.function: ", "NUMBER must be callable"]),
         (f"prompt.template={HOOKS}:ask", ["prompt.template: ", "hooks has no attribute ask"]),
         ("prompt.template=nowhere.txt", ["got 'nowhere.txt', which can't be read (No"]),
         (

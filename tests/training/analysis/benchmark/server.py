@@ -24,7 +24,7 @@ class ModelServer(StandInServer):
     def __init__(self, policy: Any, sampler: Any) -> None:
         self._policy, self._sampler, self._lock = policy, sampler, threading.Lock()
         super().__init__()
-        self.fails, self.refusal = self._refuse, f"the model of {KEY} was taken away"
+        self.get_status, self.error_body = self._refuse, f"the model of {KEY} was taken away"
         self.reset()
 
     @property

@@ -1,6 +1,6 @@
 """One process of several that share a run: `jax.distributed` on this machine's CPU.
 
-`python -m tests.training.one_of_several ADDRESS PROCESSES INDEX TASK OUTPUT` does one of `TASKS`.
+`python -m tests.training.cluster_process ADDRESS PROCESSES INDEX TASK OUTPUT` does one of `TASKS`.
 """
 
 import json
@@ -37,7 +37,7 @@ PROMPTS = [[number, number + 1] for number in range(5)]
 HEARTBEAT = 4
 
 # Every update moves the weights, though not all boards teach anything; little else is to be done.
-LEARNS = (
+LEARNING_SETTINGS = (
     "model.pretrained=jaxlake-base",
     "warm_start=null",
     "sampling.engine=jax",
@@ -55,70 +55,70 @@ LEARNS = (
 )
 
 
-def free_address() -> str:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{free.getsockname()[1]}"
+def find_free_address() -> str:
+    with socket.socket() as server_socket:
+        server_socket.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{server_socket.getsockname()[1]}"
 
 
-def start(
-    command: Sequence[str], logs: Sequence[Path], **environment: str
+def start_processes(
+    command: Sequence[str], logs: Sequence[Path], **variables: str
 ) -> list[subprocess.Popen[bytes]]:
     """Start a process for each log, with a device each.
 
     `{index}` in the command and in the environment is its number.
     """
-    started = []
-    variables = {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": "", "PYTHONPATH": str(ROOT)} | environment
+    children = []
+    all_variables = {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": "", "PYTHONPATH": str(ROOT)} | variables
     for index, log in enumerate(logs):
-        with log.open("ab") as output:
-            started.append(
+        with log.open("ab") as log_file:
+            children.append(
                 subprocess.Popen(
                     [sys.executable, "-m", *(part.format(index=index) for part in command)],
                     cwd=ROOT,
                     env=os.environ
-                    | {name: value.format(index=index) for name, value in variables.items()},
-                    stdout=output,
+                    | {name: value.format(index=index) for name, value in all_variables.items()},
+                    stdout=log_file,
                     stderr=subprocess.STDOUT,
                 )
             )
-    return started
+    return children
 
 
-def slurm(processes: int, nodes: int = 1) -> dict[str, str]:
+def make_slurm_variables(num_processes: int, num_nodes: int = 1) -> dict[str, str]:
     """Return SLURM's environment variables for a local job, from which JAX configures itself.
 
     The host acts as one node with all processes, or as one node per process.
     """
-    with socket.socket() as free:
+    with socket.socket() as server_socket:
         first_port = 2**16 - 2**12
         for job in range(os.getpid() % 2**12, 2**13):
             try:
-                free.bind(("127.0.0.1", first_port + job % 2**12))
+                server_socket.bind(("127.0.0.1", first_port + job % 2**12))
                 break
             except OSError:
                 continue
     return {
         "SLURM_JOB_ID": str(job % 2**12),
         "SLURM_STEP_NODELIST": "127.0.0.1",
-        "SLURM_STEP_NUM_NODES": str(nodes),
-        "SLURM_NTASKS": str(processes),
+        "SLURM_STEP_NUM_NODES": str(num_nodes),
+        "SLURM_NTASKS": str(num_processes),
         "SLURM_PROCID": "{index}",
-        "SLURM_LOCALID": "{index}" if nodes == 1 else "0",
+        "SLURM_LOCALID": "{index}" if num_nodes == 1 else "0",
     }
 
 
-class PlaceSampler:
-    """Draws completions that tell the place of their prompt, with odd bits and lengths."""
+class IndexSampler:
+    """Draws completions that tell the index of their prompt, with odd bits and lengths."""
 
     def sample(self, request: SamplingRequest) -> list[list[Completion]]:
-        numbers = range(request.n)
         return [
-            [completion(place, number) for number in numbers] for place in request.prompt_indices
+            [make_completion(index, number) for number in range(request.n)]
+            for index in request.prompt_indices
         ]
 
 
-class Outside:
+class RankEngineer:
     """An engineer that says who asked it, and has no answer to a task without a number."""
 
     name = "outside"
@@ -133,24 +133,24 @@ class Outside:
         return Proposal(f"{prompt} by {jax.process_index()}", seconds=0.5)
 
 
-def completion(place: int, number: int) -> Completion:
-    length = 1 + place * 7 + number
-    logprobs = np.nextafter(np.full(length, -(place + 1) / 3, np.float32), np.float32(-9))
+def make_completion(index: int, number: int) -> Completion:
+    length = 1 + index * 7 + number
+    logprobs = np.nextafter(np.full(length, -(index + 1) / 3, np.float32), np.float32(-9))
     logprobs[0] = -np.inf if number else -0.0
-    return Completion(tuple(range(place, place + length)), logprobs, bool(place % 2))
+    return Completion(tuple(range(index, index + length)), logprobs, bool(index % 2))
 
 
-def ask(sampler: SharedSampler, **changes: Any) -> list[list[Completion]]:
+def draw_samples(sampler: SharedSampler, **changes: Any) -> list[list[Completion]]:
     request = SamplingRequest(
         PROMPTS, 2, temperature=1.0, max_tokens=40, stop_token_ids=[2], seed=1
     )
     return sampler.sample(replace(request, **changes))
 
 
-def catch_message(kind: type[Exception], call: Callable[..., object], *arguments: Any) -> str:
-    with pytest.raises(kind) as caught:
+def catch_message(error: type[Exception], call: Callable[..., object], *arguments: Any) -> str:
+    with pytest.raises(error) as error_info:
         call(*arguments)
-    return str(caught.value)
+    return str(error_info.value)
 
 
 def exchange(output: Path) -> None:
@@ -159,30 +159,30 @@ def exchange(output: Path) -> None:
     Then disagree, and fail in one process while the other one waits.
     """
     index = jax.process_index()
-    sampler = SharedSampler(PlaceSampler())  # type: ignore[arg-type]
-    groups = ask(sampler)
-    few = ask(sampler, prompts=PROMPTS[:1])  # the other process has nothing to do
+    sampler = SharedSampler(IndexSampler())  # type: ignore[arg-type]
+    groups = draw_samples(sampler)
+    single_group = draw_samples(sampler, prompts=PROMPTS[:1])  # the other process has nothing to do
     message = processes.call_in_first("a number", lambda: {"index": index, "array": np.arange(3)})
 
-    def refuse() -> None:
+    def raise_refusal() -> None:
         raise UserError(f"refused by {index}")
 
-    refusal = catch_message(UserError, processes.call_in_first, "a refusal", refuse)
-    engineer = run_on_first_process(Outside())
+    refusal = catch_message(UserError, processes.call_in_first, "a refusal", raise_refusal)
+    engineer = run_on_first_process(RankEngineer())
     assert isinstance(engineer, NoteWriter)
     proposal, notes = engineer.propose(1), engineer.write("notes", 1)  # type: ignore[arg-type]
-    with pytest.raises(EngineerError) as unanswered:
+    with pytest.raises(EngineerError) as error_info:
         engineer.propose(None)  # type: ignore[arg-type]
-    spent = [str(unanswered.value), unanswered.value.spent.engineer_tokens]
+    spent = [str(error_info.value), error_info.value.spent.engineer_tokens]
     processes.require_same("equal values", {"a": np.arange(3)})
     values = {"a": np.arange(3) + index}
-    different = catch_message(PeerError, processes.require_same, "other values", values)
+    mismatch_error = catch_message(PeerError, processes.require_same, "other values", values)
     mesh = make_mesh(jax.device_count())
-    split = NamedSharding(mesh, PartitionSpec("fsdp"))
-    placed = processes.put_on_devices(np.arange(8, dtype=np.float32), split)
-    gathered = np.asarray(processes.local_copy(placed))
-    seeds = catch_message(PeerError, partial(ask, sampler, seed=index))
-    astray = catch_message(PeerError, processes.wait_for_all, f"place {index}")
+    sharding = NamedSharding(mesh, PartitionSpec("fsdp"))
+    sharded_array = processes.put_on_devices(np.arange(8, dtype=np.float32), sharding)
+    gathered_array = np.asarray(processes.local_copy(sharded_array))
+    seed_error = catch_message(PeerError, partial(draw_samples, sampler, seed=index))
+    barrier_error = catch_message(PeerError, processes.wait_for_all, f"place {index}")
     results = {
         "groups": [
             [
@@ -193,16 +193,16 @@ def exchange(output: Path) -> None:
                 ]
                 for completion in group
             ]
-            for group in (*groups, *few)
+            for group in (*groups, *single_group)
         ],
-        "told": [message["index"], message["array"].tolist()],
+        "shared": [message["index"], message["array"].tolist()],
         "refusal": refusal,
         "engineer": [engineer.name, proposal.text, proposal.tokens, notes.text, *spent],
-        "different": different,
-        "addressable": placed.is_fully_addressable,
-        "whole": gathered.tolist(),
-        "seeds": seeds,
-        "astray": astray,
+        "mismatch": mismatch_error,
+        "addressable": sharded_array.is_fully_addressable,
+        "gathered": gathered_array.tolist(),
+        "seed": seed_error,
+        "barrier": barrier_error,
     }
     output.write_text(json.dumps(results))
     if index == 1:
@@ -220,45 +220,45 @@ def wait(output: Path) -> None:
     processes.wait_for_all("an end")
 
 
-def visible(output: Path) -> None:
+def write_visible_gpus(output: Path) -> None:
     """Tell which GPUs JAX would take."""
     output.write_text(jax.config.read("jax_cuda_visible_devices"))
 
 
-def run(output: Path) -> None:
+def run_config(output: Path) -> None:
     """Run a configuration, as far as STOP_AFTER says; process 1 kills itself at DIE_AT.
 
     Checkpoints are written in the background, so it first waits for the folder WHEN_SAVED.
     """
-    from tests.training.fake_run import dying_at
+    from tests.training.fake_run import interrupt_at
     from training import loop
     from training.schema import load
 
-    config = load(TINY, [*LEARNS, f"model.mesh.fsdp={jax.device_count()}"])
+    config = load(TINY, [*LEARNING_SETTINGS, f"model.mesh.fsdp={jax.device_count()}"])
     point = os.environ.get("DIE_AT", "none") if jax.process_index() == 1 else "none"
     stop_after = os.environ.get("STOP_AFTER")
-    saved = output.parent / os.environ.get("WHEN_SAVED", "")
+    awaited_folder = output.parent / os.environ.get("WHEN_SAVED", "")
 
-    def die() -> None:
-        until = time.monotonic() + 300
-        while not saved.exists() and time.monotonic() < until:
+    def kill_process() -> None:
+        deadline = time.monotonic() + 300
+        while not awaited_folder.exists() and time.monotonic() < deadline:
             time.sleep(0.05)
         os.kill(os.getpid(), signal.SIGKILL)
 
-    with dying_at(point, die):
+    with interrupt_at(point, kill_process):
         loop.run(config, output.parent, stop_after=int(stop_after) if stop_after else None)
 
 
-TASKS = {"exchange": exchange, "wait": wait, "visible": visible, "run": run}
+TASKS = {"exchange": exchange, "wait": wait, "visible": write_visible_gpus, "run": run_config}
 
 
-def main(address: str, count: str, index: str, task: str, output: str) -> None:
+def main(address: str, num_processes: str, index: str, task: str, output: str) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    seconds = 60 if task == "run" else HEARTBEAT  # compilation may delay heartbeats
-    cluster = ClusterSettings(address, int(count), int(index), seconds)
+    heartbeat_seconds = 60 if task == "run" else HEARTBEAT  # compilation may delay heartbeats
+    cluster = ClusterSettings(address, int(num_processes), int(index), heartbeat_seconds)
     if address == "auto":
-        cluster = ClusterSettings(None, None, None, seconds)
-    with exit_on_sigterm(), processes.joined_cluster(cluster if int(count) > 1 else None):
+        cluster = ClusterSettings(None, None, None, heartbeat_seconds)
+    with exit_on_sigterm(), processes.joined_cluster(cluster if int(num_processes) > 1 else None):
         TASKS[task](Path(output))
 
 
