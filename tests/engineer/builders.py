@@ -36,16 +36,16 @@ SIZES = (3, 4, 5)
 BOUNDS = Bounds(sizes=SIZES)
 
 
-def lake(*rows: Sequence[float], sizes: Sequence[int] = SIZES) -> LakeConfiguration:
+def from_rows(*rows: Sequence[float], sizes: Sequence[int] = SIZES) -> LakeConfiguration:
     """Return a configuration from rows of data, hole and wait ratio, one per size."""
     knobs = (dict(zip(Bounds.knobs, row, strict=True)) for row in rows)
     return LakeConfiguration.model_validate({"sizes": dict(zip(sizes, knobs, strict=False))})
 
 
-CURRENT = lake((0.5, 0.2, 0.25), (0.3, 0.1, 0.5), (0.2, 0.0, 1.0))
+CURRENT = from_rows((0.5, 0.2, 0.25), (0.3, 0.1, 0.5), (0.2, 0.0, 1.0))
 
 
-def roomy(bounds: Bounds = BOUNDS, num_agents: int = 2) -> Domain:
+def make_lake(bounds: Bounds = BOUNDS, num_agents: int = 2) -> Domain:
     """Return a lake domain without the limit on acceptance rates."""
     return lake_domain(bounds, num_agents, acceptance=None)
 
@@ -61,7 +61,7 @@ def data_shares(decision: Review) -> list[float]:
     return column(decision.configuration, "data_ratio")
 
 
-def answer(start: Configuration = CURRENT, **changes: object) -> str:
+def make_answer(start: Configuration = CURRENT, **changes: object) -> str:
     """Return a configuration as JSON, with changes such as `s3_hole_ratio=0.9`."""
     groups: dict[str, dict[str, Any]] = start.values()
     for name, value in changes.items():
@@ -70,7 +70,7 @@ def answer(start: Configuration = CURRENT, **changes: object) -> str:
     return json.dumps(groups)
 
 
-def tally(valid: int, count: int = 100) -> GroupEvidence:
+def hole_tally(valid: int, count: int = 100) -> GroupEvidence:
     """Return evidence in which all invalid answers fell into holes."""
     failures = {"hole": count - valid} if count > valid else {}
     return GroupEvidence(count=count, valid=valid, failures=failures)
@@ -109,7 +109,7 @@ bounds_strategy = st.builds(
 )
 
 
-def training(learnability: Mapping[str, float] | None = None, instances: int = 100):
+def make_training(learnability: Mapping[str, float] | None = None, instances: int = 100):
     return TrainingEvidence(
         updates=4,
         instances=instances,
@@ -134,18 +134,20 @@ def make_view(
     """Return a view with these percentages of valid answers per group."""
     history = fields.pop("history", ())
     evidence = StageEvidence(
-        stage=stage, validation={group: tally(n) for group, n in valid.items()}, **fields
+        stage=stage, validation={group: hole_tally(n) for group, n in valid.items()}, **fields
     )
-    return StageView(domain or roomy(), evidence, current, history)
+    return StageView(domain or make_lake(), evidence, current, history)
 
 
-def stage_history(before: Mapping[str, float], after: Mapping[str, float], stage=1, **fields):
+def make_history(
+    valid_before: Mapping[str, float], valid_after: Mapping[str, float], stage=1, **fields
+):
     return StageHistory(
         stage=stage,
         configuration=fields.pop("configuration", CURRENT),
         decision="accepted",
-        valid_before=before,
-        valid_after=after,
+        valid_before=valid_before,
+        valid_after=valid_after,
         **fields,
     )
 
@@ -201,11 +203,11 @@ def random_evidence(rng: np.random.Generator, domain: Domain) -> GroupEvidence:
     """Draw evidence of 0 to 300 answers."""
     count = int(rng.choice([0, 1, 16, 300]))
     valid = int(rng.binomial(count, rng.choice([0.0, rng.random(), 1.0])))
-    kinds = rng.multinomial(count - valid, rng.dirichlet([0.5] * len(domain.failures))).tolist()
+    failures = rng.multinomial(count - valid, rng.dirichlet([0.5] * len(domain.failures))).tolist()
     return GroupEvidence(
         count=count,
         valid=valid,
-        failures={term.key: n for term, n in zip(domain.failures, kinds, strict=True)},
+        failures={term.key: n for term, n in zip(domain.failures, failures, strict=True)},
     )
 
 
@@ -214,11 +216,11 @@ def random_view(rng: np.random.Generator, domain: Domain | None = None) -> Stage
     domain = domain or (*DOMAINS, ADDITION)[int(rng.integers(len(DOMAINS) + 1))]
     space = domain.space
 
-    def rates() -> dict[str, float]:
+    def draw_rates() -> dict[str, float]:
         values = {g: float(rng.choice([0.0, 1.0, rng.random()])) for g in space.groups}
         return {group: rate for group, rate in values.items() if rng.random() < 0.9}
 
-    def maybe(make: Callable[[], Any]) -> Any:
+    def optional(make: Callable[[], Any]) -> Any:
         return make() if rng.random() < 0.8 else None
 
     history = [
@@ -226,9 +228,9 @@ def random_view(rng: np.random.Generator, domain: Domain | None = None) -> Stage
             stage=stage + 1,
             configuration=random_configuration(rng, space),
             decision=("initial", "accepted", "rolled_back")[int(rng.integers(3))],
-            valid_before=rates(),
-            valid_after=rates(),
-            failures_before={group: {"hole": 0.5} for group in rates()},
+            valid_before=draw_rates(),
+            valid_after=draw_rates(),
+            failures_before={group: {"hole": 0.5} for group in draw_rates()},
         )
         for stage in range(int(rng.integers(4)))
     ]
@@ -237,8 +239,10 @@ def random_view(rng: np.random.Generator, domain: Domain | None = None) -> Stage
     evidence = StageEvidence(
         stage=len(history) + 1,
         validation={group: random_evidence(rng, domain) for group in groups},
-        training=maybe(lambda: training({g: round(r / 4, 3) for g, r in rates().items()})),
-        environment={group: {"acceptance": 0.5} for group in rates()},
+        training=optional(
+            lambda: make_training({g: round(r / 4, 3) for g, r in draw_rates().items()})
+        ),
+        environment={group: {"acceptance": 0.5} for group in draw_rates()},
         failed_cases=tuple(
             FailedCase(group=group, failure="hole", completion="R") for group in groups[:2]
         ),
@@ -249,8 +253,8 @@ def random_view(rng: np.random.Generator, domain: Domain | None = None) -> Stage
         random_configuration(rng, space),
         history,
         notice="The valid rate fell." if rng.random() < 0.2 else "",
-        valid_before=rates(),
-        designed_from=maybe(lambda: random_configuration(rng, space)),
-        trained=maybe(lambda: random_configuration(rng, space)),
+        valid_before=draw_rates(),
+        designed_from=optional(lambda: random_configuration(rng, space)),
+        trained=optional(lambda: random_configuration(rng, space)),
         refusal="no" if rng.random() < 0.3 else "",
     )

@@ -14,7 +14,7 @@ from engineer import (
     TrainingEvidence,
 )
 from engineer.lake import Bounds, LakeConfiguration, lake_domain
-from tests.engineer.builders import BOUNDS, CURRENT, lake
+from tests.engineer.builders import BOUNDS, CURRENT, from_rows
 
 
 @pytest.fixture
@@ -32,11 +32,11 @@ def current() -> LakeConfiguration:
     return CURRENT
 
 
-def make_tally(kind, counts, failures, **more):
+def make_tally(tally_class, counts, failures, **fields):
     """Return a tally from the counts: all, valid, optimal sum of costs, optimal makespan."""
-    count, valid, *optimal = counts
-    scores = dict(zip(("optimal_sum_of_costs", "optimal_makespan"), optimal, strict=True))
-    return kind(count=count, valid=valid, scores=scores, failures=failures, **more)
+    count, valid, *optimal_counts = counts
+    scores = dict(zip(("optimal_sum_of_costs", "optimal_makespan"), optimal_counts, strict=True))
+    return tally_class(count=count, valid=valid, scores=scores, failures=failures, **fields)
 
 
 @pytest.fixture
@@ -122,7 +122,7 @@ def history(current: LakeConfiguration) -> list[StageHistory]:
 def view(
     domain: Domain, evidence: StageEvidence, current: LakeConfiguration, history: list[StageHistory]
 ) -> StageView:
-    before = lake((0.45, 0.25, 0.25), (0.3, 0.1, 0.5), (0.25, 0.0, 1.0))
+    previous = from_rows((0.45, 0.25, 0.25), (0.3, 0.1, 0.5), (0.25, 0.0, 1.0))
     return StageView(
-        domain, evidence, current, history, designed_from=before, valid_before={"3": 0.6}
+        domain, evidence, current, history, designed_from=previous, valid_before={"3": 0.6}
     )

@@ -12,16 +12,16 @@ from engineer.edits import EditError, apply_edits, edits_pattern, edits_text, re
 from engineer.lake import Bounds
 from engineer.space import answer_text
 from tests.engineer import words
-from tests.engineer.builders import CURRENT, bounds_strategy, column, lake, on_grid, roomy
+from tests.engineer.builders import CURRENT, bounds_strategy, column, from_rows, make_lake, on_grid
 
-LAKE = roomy()
+LAKE = make_lake()
 ROWS = "n3 - = +\nn4 + + =\nn5 = - -"
 EDITS = {
     "3": {"data_ratio": -1, "hole_ratio": 0, "wait_ratio": 1},
     "4": {"data_ratio": 1, "hole_ratio": 1, "wait_ratio": 0},
     "5": {"data_ratio": 0, "hole_ratio": -1, "wait_ratio": -1},
 }
-KEEP = "n3 = = =\nn4 = = =\nn5 = = ="
+KEEP_ROWS = "n3 = = =\nn4 = = =\nn5 = = ="
 
 
 def edits_strategy(space: KnobSpace) -> st.SearchStrategy[dict[str, dict[str, int]]]:
@@ -84,7 +84,7 @@ def test_xgrammar_accepts_written_edits_and_nothing_else():
     "text",
     [
         f"I would move data.\n{ROWS}\nThat is all.",
-        f"{KEEP}\nNo, rather\n{ROWS}",
+        f"{KEEP_ROWS}\nNo, rather\n{ROWS}",
         f"n6 + + + +\n- = =\nnonsense\n{ROWS}\n\n",
         ROWS.replace("\n", "\n\n \n"),
         ROWS.replace("\n", "\r\n"),
@@ -111,12 +111,12 @@ def test_read_edits_returns_none_without_rows(text):
     ("text", "message"),
     [
         ("n3 = = =\nn4 = = =", "map size 5 is missing"),
-        (f"{KEEP}\nand\nn3 + + +", "map size 4, 5 are missing"),
-        (f"{KEEP}\n3 + + +", "map size 3 is given more than once"),
-        (f"{KEEP}\nn6 + + +", 'map size "n6" is not one of 3, 4, 5'),
+        (f"{KEEP_ROWS}\nand\nn3 + + +", "map size 4, 5 are missing"),
+        (f"{KEEP_ROWS}\n3 + + +", "map size 3 is given more than once"),
+        (f"{KEEP_ROWS}\nn6 + + +", 'map size "n6" is not one of 3, 4, 5'),
         (f"<|im_end|>{'y' * 9999} +", r'map size "\\u003c.{,60} is not one of 3, 4, 5'),
         ("n3 = =\nn4 = = =\nn5 = = =", "map size 3 has 2 signs, one is needed for each of data_r"),
-        (f"n3 = = = =\n{KEEP[9:]}", "map size 3 has 4 signs, one is needed for each of"),
+        (f"n3 = = = =\n{KEEP_ROWS[9:]}", "map size 3 has 4 signs, one is needed for each of"),
     ],
 )
 def test_read_edits_rejects_unusable_rows(text, message):
@@ -134,10 +134,10 @@ MIN_SHARE_BOUNDS = {"edit_steps": 4, "min_share": 0.1}
 
 
 @pytest.mark.parametrize(
-    ("signs", "before", "bounds", "after"),
+    ("signs", "shares_before", "limits", "shares_after"),
     [
         ("-+=", (0.5, 0.3, 0.2), {}, [0.45, 0.35, 0.2]),
-        ("-+-", (0.5, 0.3, 0.2), {}, [0.45, 0.4, 0.15]),  # two give, one takes both
+        ("-+-", (0.5, 0.3, 0.2), {}, [0.45, 0.4, 0.15]),  # two groups give, one takes both
         ("+-+", (0.5, 0.3, 0.2), {}, [0.55, 0.25, 0.2]),  # two share, the earlier one more
         ("+-+", (0.5, 0.3, 0.2), {"edit_steps": 4}, [0.6, 0.1, 0.3]),
         # No group gives more than it can spare.
@@ -149,11 +149,11 @@ MIN_SHARE_BOUNDS = {"edit_steps": 4, "min_share": 0.1}
         ("--=", (0.5, 0.3, 0.2), {}, [0.45, 0.25, 0.2]),
     ],
 )
-def test_apply_edits_moves_data_from_minus_to_plus(signs, before, bounds, after):
-    domain = roomy(Bounds(sizes=(3, 4, 5), **bounds))
+def test_apply_edits_moves_data_from_minus_to_plus(signs, shares_before, limits, shares_after):
+    domain = make_lake(Bounds(sizes=(3, 4, 5), **limits))
     rows = "\n".join(f"n{size} {sign} = =" for size, sign in zip((3, 4, 5), signs, strict=True))
-    values = apply_rows(rows, lake(*((share, 0, 0) for share in before)), domain)
-    assert [knobs["data_ratio"] for knobs in values.values()] == after
+    values = apply_rows(rows, from_rows(*((share, 0, 0) for share in shares_before)), domain)
+    assert [knobs["data_ratio"] for knobs in values.values()] == shares_after
 
 
 @given(data=st.data(), bounds=bounds_strategy, steps=st.integers(1, 5))
@@ -161,67 +161,67 @@ def test_moved_data_adds_up_within_the_limits(data, bounds, steps):
     space = bounds.model_copy(update={"edit_steps": steps})
     current, edits = data.draw(on_grid(space)), data.draw(edits_strategy(space))
     values = apply_edits(edits, current, space)
-    before = column(current, "data_ratio")
-    after = [knobs["data_ratio"] for knobs in values.values()]
+    shares_before = column(current, "data_ratio")
+    shares_after = [knobs["data_ratio"] for knobs in values.values()]
     signs = [edits[group]["data_ratio"] for group in space.groups]
-    moved = [round((b - a) / space.step) for a, b in zip(before, after, strict=True)]
-    for sign, steps_moved, share in zip(signs, moved, after, strict=True):
+    moves = [round((b - a) / space.step) for a, b in zip(shares_before, shares_after, strict=True)]
+    for sign, steps_moved, share in zip(signs, moves, shares_after, strict=True):
         assert steps_moved * sign >= 0
         assert (steps_moved == 0) if sign == 0 else (abs(steps_moved) <= 2 * steps)
         if sign < 0:
             assert steps_moved == -steps or share == pytest.approx(space.min_share)
     if min(signs) < 0 < max(signs):
-        assert sum(after) == pytest.approx(1.0)
-        takers = [steps_moved for sign, steps_moved in zip(signs, moved, strict=True) if sign > 0]
-        assert max(takers) - min(takers) <= 1
+        assert sum(shares_after) == pytest.approx(1.0)
+        gains = [steps_moved for sign, steps_moved in zip(signs, moves, strict=True) if sign > 0]
+        assert max(gains) - min(gains) <= 1
     for group, knobs in values.items():
         for knob in space.difficulty_knobs:
-            old, new, sign = current.values()[group][knob], knobs[knob], edits[group][knob]
+            start, end, sign = current.values()[group][knob], knobs[knob], edits[group][knob]
             maximum = space.maximum(knob)
-            assert new == pytest.approx(min(max(old + sign * steps * space.step, 0.0), maximum))
+            assert end == pytest.approx(min(max(start + sign * steps * space.step, 0.0), maximum))
 
 
 # Reviewing
 
 
 @given(data=st.data(), bounds=bounds_strategy, steps=st.integers(1, 5))
-def test_balanced_edits_are_unchanged(data, bounds, steps):
-    domain = roomy(bounds.model_copy(update={"edit_steps": steps}))
+def test_review_accepts_edits_that_balance(data, bounds, steps):
+    domain = make_lake(bounds.model_copy(update={"edit_steps": steps}))
     current, edits = data.draw(on_grid(domain.space)), data.draw(edits_strategy(domain.space))
     values = apply_edits(edits, current, domain.space)
     total = sum(knobs["data_ratio"] for knobs in values.values())
     assume(total > 0)
     decision = review_answer(edits_text(edits, domain), current, domain)
-    names = {repair.name for repair in decision.repairs}
+    repair_names = {repair.name for repair in decision.repairs}
     if abs(total - 1.0) < 1e-9:
-        assert names <= {"feasibility"}  # boards of 3x3 hold no more than some holes
-        used = "repaired" if names else "accepted"
-        assert decision.kind == (used if decision.diff else "unchanged")
+        assert repair_names <= {"feasibility"}  # boards of 3x3 hold no more than some holes
+        expected_kind = "repaired" if repair_names else "accepted"
+        assert decision.kind == (expected_kind if decision.diff else "unchanged")
     else:
         assert decision.kind == ("repaired" if decision.diff else "unchanged")
-        assert "normalise" in names or "clamp" in names
+        assert "normalise" in repair_names or "clamp" in repair_names
     if decision.kind == "accepted":
         assert decision.configuration == domain.space.make(values)
 
 
-JSON_ANSWER = lake((0.2, 0.1, 0.1), (0.2, 0.1, 0.1), (0.6, 0.1, 0.1))
-EDITED = LAKE.space.make(apply_rows(ROWS))
+FROM_JSON = from_rows((0.2, 0.1, 0.1), (0.2, 0.1, 0.1), (0.6, 0.1, 0.1))
+FROM_EDITS = LAKE.space.make(apply_rows(ROWS))
 
 
 @pytest.mark.parametrize(
-    ("text", "used"),
+    ("text", "expected"),
     [
-        (KEEP, CURRENT),
+        (KEEP_ROWS, CURRENT),
         # JSON takes precedence over edits, and only text after the last thought is read.
-        (f"{answer_text(JSON_ANSWER)}\n{ROWS}", JSON_ANSWER),
-        (f"{ROWS}\n</think>{answer_text(JSON_ANSWER)}\n{KEEP}", JSON_ANSWER),
-        (f"<think>{answer_text(JSON_ANSWER)}\n{KEEP}\n</think>\n{ROWS}", EDITED),
-        (f"{ROWS}\n<think>\n{KEEP}", EDITED),
+        (f"{answer_text(FROM_JSON)}\n{ROWS}", FROM_JSON),
+        (f"{ROWS}\n</think>{answer_text(FROM_JSON)}\n{KEEP_ROWS}", FROM_JSON),
+        (f"<think>{answer_text(FROM_JSON)}\n{KEEP_ROWS}\n</think>\n{ROWS}", FROM_EDITS),
+        (f"{ROWS}\n<think>\n{KEEP_ROWS}", FROM_EDITS),
         (f"{ROWS}\n</think>done", None),
         # Edits are read next to invalid JSON.
-        (f'{{"3":{{"data_ratio"\n{ROWS}', EDITED),
-        (f'{{"answer": "edits"}}\n{ROWS}', EDITED),
+        (f'{{"3":{{"data_ratio"\n{ROWS}', FROM_EDITS),
+        (f'{{"answer": "edits"}}\n{ROWS}', FROM_EDITS),
     ],
 )
-def test_last_complete_answer_is_used(text, used):
-    assert review_answer(text, CURRENT, LAKE).configuration == used
+def test_last_complete_answer_is_used(text, expected):
+    assert review_answer(text, CURRENT, LAKE).configuration == expected

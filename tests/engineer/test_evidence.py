@@ -26,8 +26,8 @@ TALLY = {
         ({"bonus": 1}, "bonus\n.*Extra inputs"),
     ],
 )
-@pytest.mark.parametrize("kind", [Tally, GroupEvidence])
-def test_inconsistent_tally_is_rejected(kind, change, message):
-    assert kind(**TALLY).percent(8) == 80
+@pytest.mark.parametrize("tally_class", [Tally, GroupEvidence])
+def test_inconsistent_tally_is_rejected(tally_class, change, message):
+    assert tally_class(**TALLY).percent(8) == 80
     with pytest.raises(ValidationError, match=message):
-        kind(**TALLY | change)
+        tally_class(**TALLY | change)

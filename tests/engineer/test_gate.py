@@ -22,13 +22,13 @@ def test_gate_uses_the_normal_quantile(gained, lost, z):
 @pytest.mark.parametrize(("z", "rate"), [(1.96, 0.025), (1.28, 0.1)])
 def test_gate_false_alarm_rate_is_nominal(z, rate):
     rng = np.random.default_rng(4)
-    count, trials, falls = 300, 4000, 0
+    count, trials, num_falls = 300, 4000, 0
     for _ in range(trials):
         # Boards differ in difficulty; the two policies have equal skill.
         chance = rng.random(count)
-        before, after = rng.random(count) < chance, rng.random(count) < chance
-        gained, lost = int((~before & after).sum()), int((before & ~after).sum())
-        falls += has_fallen(PairedComparison(count, gained, lost), z)
+        valid_1, valid_2 = rng.random(count) < chance, rng.random(count) < chance
+        gained, lost = int((~valid_1 & valid_2).sum()), int((valid_1 & ~valid_2).sum())
+        num_falls += has_fallen(PairedComparison(count, gained, lost), z)
     deviation = math.sqrt(rate * (1 - rate) / trials)
     # An exact test of counts is conservative.
-    assert 0.5 * rate < falls / trials < rate + 5 * deviation
+    assert 0.5 * rate < num_falls / trials < rate + 5 * deviation

@@ -26,10 +26,10 @@ from engineer.lake.feasibility import MIN_ACCEPTANCE
 from engineer.review import Repair, review_answer
 from engineer.space import answer_text
 from jaxlake import infeasibility
-from tests.engineer.builders import CURRENT, SIZES, bounds_strategy, on_grid, roomy
+from tests.engineer.builders import CURRENT, SIZES, bounds_strategy, make_lake, on_grid
 
 KNOBS = Bounds.knobs
-ORDER = ("clamp", "normalise", "minimum_share", "round", "bounded_step", "feasibility")
+REPAIR_ORDER = ("clamp", "normalise", "minimum_share", "round", "bounded_step", "feasibility")
 VALID_ANSWER = answer_text(CURRENT)
 
 
@@ -52,14 +52,14 @@ def review_and_check(
     assert isinstance(decision.configuration, LakeConfiguration)
     assert LakeConfiguration.model_validate(record["configuration"]) == decision.configuration
     assert domain.space.violation(decision.configuration) is None
-    assert_usable(record["configuration"]["sizes"], domain)
-    assert_within(decision, domain, current, guard or Guard())
+    assert_feasible(record["configuration"]["sizes"], domain)
+    assert_within_step_limit(decision, domain, current, guard or Guard())
     assert_explained(decision, current)
     assert_stable(decision, domain, current, guard or Guard())
     return decision
 
 
-def assert_usable(sizes: dict[str, dict[str, float]], domain: Domain) -> None:
+def assert_feasible(sizes: dict[str, dict[str, float]], domain: Domain) -> None:
     """Check independently that the knobs are in bounds, on the grid and feasible."""
     bounds, nearest = domain.space, domain.nearest
     assert isinstance(bounds, Bounds)
@@ -80,46 +80,46 @@ def assert_usable(sizes: dict[str, dict[str, float]], domain: Domain) -> None:
                 assert rate is None or rate >= MIN_ACCEPTANCE
 
 
-def assert_within(
+def assert_within_step_limit(
     decision: Review, domain: Domain, current: LakeConfiguration, guard: Guard
 ) -> None:
     """Check the guard's step limit, except for infeasible cells."""
     assert decision.configuration is not None
     if guard.max_step is None:
         return
-    new, old = decision.configuration.values(), current.values()
+    new_values, old_values = decision.configuration.values(), current.values()
     max_step = max(guard.max_step, domain.space.step) + 1e-9
-    infeasible = {repair.field for repair in decision.repairs if repair.name == "feasibility"}
-    for group, knobs in new.items():
+    exempt_fields = {repair.field for repair in decision.repairs if repair.name == "feasibility"}
+    for group, knobs in new_values.items():
         for knob, value in knobs.items():
-            if f"{group}.{knob}" not in infeasible:
-                assert abs(value - old[group][knob]) <= max_step
+            if f"{group}.{knob}" not in exempt_fields:
+                assert abs(value - old_values[group][knob]) <= max_step
 
 
 def assert_explained(decision: Review, current: LakeConfiguration) -> None:
     """Check that the repairs lead to the final values in order, and that the diff is complete."""
     assert decision.configuration is not None
-    new, old = decision.configuration.values(), current.values()
-    by_field: dict[str, list[Repair]] = defaultdict(list)
+    new_values, old_values = decision.configuration.values(), current.values()
+    repairs_by_field: dict[str, list[Repair]] = defaultdict(list)
     for repair in decision.repairs:
-        by_field[repair.field].append(repair)
-    for field, repairs in by_field.items():
+        repairs_by_field[repair.field].append(repair)
+    for field, repairs in repairs_by_field.items():
         group, knob = field.split(".")
-        positions = [ORDER.index(repair.name) for repair in repairs]
+        positions = [REPAIR_ORDER.index(repair.name) for repair in repairs]
         assert positions == sorted(set(positions))
         for repair, next_repair in itertools.pairwise(repairs):
             assert abs(repair.new - next_repair.old) < 1e-8
-        assert repairs[-1].new == new[group][knob]
-    rounded = {repair.name for repair in decision.repairs} <= {"round"}
-    used = "accepted" if rounded else "repaired"
-    assert decision.kind == (used if decision.diff else "unchanged")
-    changed = {
-        f"{group}.{knob}": (old[group][knob], value)
-        for group, knobs in new.items()
+        assert repairs[-1].new == new_values[group][knob]
+    only_rounded = {repair.name for repair in decision.repairs} <= {"round"}
+    expected_kind = "accepted" if only_rounded else "repaired"
+    assert decision.kind == (expected_kind if decision.diff else "unchanged")
+    expected_changes = {
+        f"{group}.{knob}": (old_values[group][knob], value)
+        for group, knobs in new_values.items()
         for knob, value in knobs.items()
-        if abs(old[group][knob] - value) > 1e-9
+        if abs(old_values[group][knob] - value) > 1e-9
     }
-    assert {change.field: (change.old, change.new) for change in decision.diff} == changed
+    assert {change.field: (change.old, change.new) for change in decision.diff} == expected_changes
 
 
 def assert_stable(
@@ -130,11 +130,11 @@ def assert_stable(
     if any(repair.name == "feasibility" for repair in decision.repairs):
         # Feasibility repairs may exceed the bounded step.
         guard = Guard()
-    second = review_answer(answer_text(decision.configuration), current, domain, guard)
-    assert second.kind == ("accepted" if second.diff else "unchanged")
-    assert second.repairs == ()
-    assert second.configuration == decision.configuration
-    assert second.diff == decision.diff
+    second_decision = review_answer(answer_text(decision.configuration), current, domain, guard)
+    assert second_decision.kind == ("accepted" if second_decision.diff else "unchanged")
+    assert second_decision.repairs == ()
+    assert second_decision.configuration == decision.configuration
+    assert second_decision.diff == decision.diff
 
 
 ODD_NUMBERS = (
@@ -152,20 +152,20 @@ def format_object(members: list[tuple[str, str]]) -> str:
     return "{" + ",".join(f'"{key}":{value}' for key, value in members) + "}"
 
 
-def objects(keys: list[str], values: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+def json_objects(keys: list[str], values: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
     """Return objects with exactly these keys in any order, or with missing and unknown keys."""
-    complete = st.permutations(keys).flatmap(
+    complete_objects = st.permutations(keys).flatmap(
         lambda order: st.tuples(*[values] * len(order)).map(
-            lambda drawn: format_object(list(zip(order, drawn, strict=True)))
+            lambda members: format_object(list(zip(order, members, strict=True)))
         )
     )
     odd_keys = st.sampled_from([*keys, "6", "03", " 3", "holes", "", "\\u0033", "\ud800", "x" * 99])
-    return complete | st.lists(st.tuples(odd_keys, values), max_size=5).map(format_object)
+    return complete_objects | st.lists(st.tuples(odd_keys, values), max_size=5).map(format_object)
 
 
 groups = list(map(str, SIZES))
-knob_objects = objects(list(KNOBS), ratios) | objects(list(KNOBS), number_texts)
-answers = objects(groups, knob_objects) | objects(groups, knob_objects | number_texts)
+knob_objects = json_objects(list(KNOBS), ratios) | json_objects(list(KNOBS), number_texts)
+designs = json_objects(groups, knob_objects) | json_objects(groups, knob_objects | number_texts)
 json_values = st.recursive(
     st.none() | st.booleans() | st.floats() | st.integers() | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner),
@@ -185,8 +185,8 @@ suffixes = st.sampled_from(
 signs = st.lists(st.sampled_from("-=+"), min_size=3, max_size=3) | st.lists(
     st.sampled_from(["-", "=", "+", "?", "--", "\t", "\r", "\u2212"]), max_size=5
 )
-names = st.sampled_from([*(f"n{group}" for group in groups), *groups, "n6", "n", "", "\ud800"])
-rows = st.tuples(names, signs).map(lambda row: " ".join([row[0], *row[1]]))
+row_names = st.sampled_from([*(f"n{group}" for group in groups), *groups, "n6", "n", "", "\ud800"])
+rows = st.tuples(row_names, signs).map(lambda row: " ".join([row[0], *row[1]]))
 edit_rows = st.tuples(signs, signs, signs).map(
     lambda drawn: "\n".join(
         " ".join([f"n{group}", *row]) for group, row in zip(groups, drawn, strict=True)
@@ -196,7 +196,7 @@ texts = (
     st.text(st.characters(), max_size=300)
     | json_values.map(json.dumps)
     | mutations
-    | st.tuples(prefixes, answers, suffixes).map("".join)
+    | st.tuples(prefixes, designs, suffixes).map("".join)
     | st.tuples(prefixes, edit_rows, suffixes).map("\n".join)
 )
 
@@ -206,22 +206,22 @@ guards = st.none() | st.builds(
 
 
 @st.composite
-def situations(draw: st.DrawFn) -> tuple[Domain, LakeConfiguration]:
+def review_inputs(draw: st.DrawFn) -> tuple[Domain, LakeConfiguration]:
     """Draw a domain and a valid configuration."""
     bounds = draw(bounds_strategy)
-    make = draw(st.sampled_from([lake_domain, roomy]))
-    return make(bounds, draw(st.integers(2, 5))), draw(on_grid(bounds))
+    build_domain = draw(st.sampled_from([lake_domain, make_lake]))
+    return build_domain(bounds, draw(st.integers(2, 5))), draw(on_grid(bounds))
 
 
 @settings(max_examples=600)
-@given(text=texts, situation=situations(), guard=guards)
+@given(text=texts, situation=review_inputs(), guard=guards)
 def test_any_text_is_decided_without_error(text, situation, guard):
     domain, current = situation
     review_and_check(text, domain, current, guard)
 
 
 @settings(max_examples=200)
-@given(answers=st.lists(texts, min_size=1, max_size=4), situation=situations(), guard=guards)
+@given(designs=st.lists(texts, min_size=1, max_size=4), situation=review_inputs(), guard=guards)
 def test_any_texts_complete_a_design_phase(answers, situation, guard):
     domain, current = situation
 

@@ -60,7 +60,7 @@ def test_design_rejects_bad_counts(counts, message):
 
 
 @dataclass(frozen=True)
-class Silent:
+class SilentEngineer:
     name: str = "silent"
 
     def propose(self, task: Task) -> Proposal:
@@ -68,22 +68,22 @@ class Silent:
 
 
 def test_design_without_answer_keeps_configuration():
-    designer = Designer(DOMAIN, Silent())
-    before = designer.configuration
+    designer = Designer(DOMAIN, SilentEngineer())
+    initial_configuration = designer.configuration
     record = designer.design({"sums": (1, 2)})
     assert record.kind == "kept"
     assert "no complete JSON object" in record.reason
-    assert designer.configuration == before
+    assert designer.configuration == initial_configuration
 
 
 def test_load_state_dict_resumes_alike():
-    designer, resumed = Designer(DOMAIN, RuleEngineer()), Designer(DOMAIN, RuleEngineer())
+    designer, resumed_designer = Designer(DOMAIN, RuleEngineer()), Designer(DOMAIN, RuleEngineer())
     for valid in (60, 30):
         designer.design({"sums": (valid, 64), "products": (10, 64)})
-    resumed.load_state_dict(json.loads(json.dumps(designer.state_dict())))
+    resumed_designer.load_state_dict(json.loads(json.dumps(designer.state_dict())))
     counts = {"sums": (40, 64), "products": (30, 64)}
-    assert designer.design(counts).context == resumed.design(counts).context
-    assert designer.configuration == resumed.configuration
+    assert designer.design(counts).context == resumed_designer.design(counts).context
+    assert designer.configuration == resumed_designer.configuration
 
 
 @pytest.mark.parametrize(
@@ -109,8 +109,8 @@ def test_draw_follows_share_and_difficulty():
     }
     rng = np.random.default_rng(0)
     rows = np.array([pool.draw(configuration, rng) for _ in range(400)])
-    easy = rows[rows >= 100] - 100
-    assert len(easy) == pytest.approx(100, abs=30)
-    assert (easy.min(), easy.max()) == (89, 99)
-    hard = rows[rows < 100]
-    assert (hard.min(), hard.max()) == (40, 59)
+    easy_rows = rows[rows >= 100] - 100
+    assert len(easy_rows) == pytest.approx(100, abs=30)
+    assert (easy_rows.min(), easy_rows.max()) == (89, 99)
+    hard_rows = rows[rows < 100]
+    assert (hard_rows.min(), hard_rows.max()) == (40, 59)

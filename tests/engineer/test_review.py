@@ -18,12 +18,12 @@ from tests.engineer.builders import (
     BOUNDS,
     CURRENT,
     SIZES,
-    answer,
     bounds_strategy,
     column,
     data_shares,
+    make_answer,
+    make_lake,
     on_grid,
-    roomy,
 )
 
 VALID_ANSWER = answer_text(CURRENT)
@@ -37,12 +37,12 @@ def review(
     current: Configuration = CURRENT,
     max_step: float | None = None,
 ) -> Review:
-    return review_answer(text, current, roomy(bounds, num_agents), Guard(max_step=max_step))
+    return review_answer(text, current, make_lake(bounds, num_agents), Guard(max_step=max_step))
 
 
-def answer_from_rows(*values: Sequence[float], groups: Sequence[int] = SIZES) -> str:
+def answer_from_rows(*rows: Sequence[float], groups: Sequence[int] = SIZES) -> str:
     """Return an answer from rows of data, hole and wait ratio."""
-    knobs = (dict(zip(Bounds.knobs, row, strict=True)) for row in values)
+    knobs = (dict(zip(Bounds.knobs, row, strict=True)) for row in rows)
     return json.dumps(dict(zip(map(str, groups), knobs, strict=True)))
 
 
@@ -53,7 +53,7 @@ def repair_names(decision: Review) -> list[str]:
 # Reading
 
 
-WRAPPED = [
+ANSWER_TEMPLATES = [
     "ANSWER",
     "```json\nANSWER\n```",
     'I raise the holes {a bit} because "4x4" is easy.\n\nANSWER\nThat\'s my plan.',
@@ -68,18 +68,18 @@ WRAPPED = [
 ]
 
 
-@pytest.mark.parametrize("wrapped", WRAPPED, ids=range(len(WRAPPED)))
-def test_review_finds_last_complete_answer(wrapped):
-    other = answer(s3_data_ratio=0.2, s4_data_ratio=0.6)
+@pytest.mark.parametrize("template", ANSWER_TEMPLATES, ids=range(len(ANSWER_TEMPLATES)))
+def test_review_finds_last_complete_answer(template):
+    decoy = make_answer(s3_data_ratio=0.2, s4_data_ratio=0.6)
     text = (
-        wrapped.replace("ANSWER", VALID_ANSWER).replace("OTHER", other).replace("OTHE", other[:-9])
+        template.replace("ANSWER", VALID_ANSWER).replace("OTHER", decoy).replace("OTHE", decoy[:-9])
     )
     decision = review(text)
     assert (decision.kind, decision.configuration) == ("unchanged", CURRENT)
     assert decision.repairs == decision.diff == ()
 
 
-REJECTED = {
+REJECTED_ANSWERS = {
     "": "no complete JSON object",
     "3: {data_ratio: 0.5}": "no complete JSON object",
     '{"three": 1}': "no complete JSON object",
@@ -87,14 +87,14 @@ REJECTED = {
     f"<think>I could write {VALID_ANSWER}": "the thinking block is never closed",
     f"[THINK]\nI could write {VALID_ANSWER}": "the thinking block is never closed",
     VALID_ANSWER.replace("}}", ",}}"): "can't be read",
-    answer(s3_hole_ratio="0.2"): r'3.hole_ratio must be a number, "\+1", "=", "-1", got "0.2"',
-    answer(s3_hole_ratio=True): r'3.hole_ratio must be a number, "\+1", "=", "-1", got true',
-    answer(s3_hole_ratio=[0.2]): "3.hole_ratio must be a number, .*, got a list",
-    answer(s3_hole_ratio={"is": 1}): "3.hole_ratio must be a number, .*, got an object",
-    answer(s3_hole_ratio=math.nan): "3.hole_ratio must be a finite number, got nan",
+    make_answer(s3_hole_ratio="0.2"): r'3.hole_ratio must be a number, "\+1", "=", "-1", got "0.2"',
+    make_answer(s3_hole_ratio=True): r'3.hole_ratio must be a number, "\+1", "=", "-1", got true',
+    make_answer(s3_hole_ratio=[0.2]): "3.hole_ratio must be a number, .*, got a list",
+    make_answer(s3_hole_ratio={"is": 1}): "3.hole_ratio must be a number, .*, got an object",
+    make_answer(s3_hole_ratio=math.nan): "3.hole_ratio must be a finite number, got nan",
     VALID_ANSWER.replace("0.25", "9" * 5000): "3.wait_ratio must be a finite number, got inf",
-    answer(s3_data_ratio=-1, s4_data_ratio=-0.0, s5_data_ratio=0): "data_ratio is 0 for every",
-    answer(s3_colour=1): r'3\."colour" is not one of data_ratio, hole_ratio, wait_ratio',
+    make_answer(s3_data_ratio=-1, s4_data_ratio=-0.0, s5_data_ratio=0): "data_ratio is 0 for every",
+    make_answer(s3_colour=1): r'3\."colour" is not one of data_ratio, hole_ratio, wait_ratio',
     VALID_ANSWER.replace('"5"', '"6"'): 'map size "6" is not one of 3, 4, 5; map size 5 is missing',
     VALID_ANSWER.replace('"5"', '"4"'): "map size 4 is given more than once; map size 5 is missing",
     VALID_ANSWER.replace('"5"', '"05"'): 'map size "05" is not one of',
@@ -107,38 +107,38 @@ REJECTED = {
 }
 
 
-@pytest.mark.parametrize("text", REJECTED, ids=range(len(REJECTED)))
+@pytest.mark.parametrize("text", REJECTED_ANSWERS, ids=range(len(REJECTED_ANSWERS)))
 def test_review_rejects_incomplete_structure(text):
     decision = review(text)
     assert (decision.kind, decision.configuration) == ("rejected", None)
-    with pytest.raises(AssertionError, match=REJECTED[text]):
+    with pytest.raises(AssertionError, match=REJECTED_ANSWERS[text]):
         raise AssertionError(decision.reason)
 
 
 @pytest.mark.parametrize(
-    ("changes", "used"),
+    ("changes", "ratios"),
     [
         ({"s3_hole_ratio": "+1", "s4_hole_ratio": "-1", "s5_hole_ratio": "="}, [0.25, 0.05, 0.0]),
         ({"s3_hole_ratio": "+", "s5_hole_ratio": "-1"}, [0.25, 0.1, 0.0]),
         ({"s3_hole_ratio": 0.3, "s4_hole_ratio": "+1"}, [0.3, 0.15, 0.0]),
     ],
 )
-def test_json_accepts_edits_and_numbers(changes, used):
-    decision = review(answer(**changes))
-    assert (decision.kind, column(decision.configuration, "hole_ratio")) == ("accepted", used)
+def test_json_accepts_edits_and_numbers(changes, ratios):
+    decision = review(make_answer(**changes))
+    assert (decision.kind, column(decision.configuration, "hole_ratio")) == ("accepted", ratios)
 
 
 def test_json_share_edits_equal_edit_rows():
-    in_json = review(answer(s3_data_ratio="-1", s4_data_ratio="=", s5_data_ratio="+1"))
-    assert in_json.configuration == review("n3 - = =\nn4 = = =\nn5 + = =").configuration
-    assert data_shares(in_json) == [0.45, 0.3, 0.25]
+    json_decision = review(make_answer(s3_data_ratio="-1", s4_data_ratio="=", s5_data_ratio="+1"))
+    assert json_decision.configuration == review("n3 - = =\nn4 = = =\nn5 + = =").configuration
+    assert data_shares(json_decision) == [0.45, 0.3, 0.25]
 
 
 # Repairing
 
 
 @pytest.mark.parametrize(
-    ("shares", "kind", "used"),
+    ("shares", "kind", "expected_shares"),
     [
         ((0.35, 0.35, 0.3), "accepted", [0.35, 0.35, 0.3]),
         ((0.33, 0.37, 0.3), "accepted", [0.35, 0.35, 0.3]),  # off the grid, but they sum to 1
@@ -148,28 +148,28 @@ def test_json_share_edits_equal_edit_rows():
         ((50, 30, 20), "repaired", [0.35, 0.35, 0.3]),  # never read as per cents
     ],
 )
-def test_unnormalised_shares_are_repaired(shares, kind, used):
+def test_unnormalised_shares_are_repaired(shares, kind, expected_shares):
     changes = dict(zip(("s3_data_ratio", "s4_data_ratio", "s5_data_ratio"), shares, strict=True))
-    decision = review(answer(**changes))
-    assert (decision.kind, data_shares(decision)) == (kind, used)
+    decision = review(make_answer(**changes))
+    assert (decision.kind, data_shares(decision)) == (kind, expected_shares)
 
 
 def test_infeasible_size_is_rejected_unless_its_share_is_zero():
     domain = lake_domain(BOUNDS, acceptance=lambda size, *knobs: float(size > 3))
     decision = review_answer(VALID_ANSWER, CURRENT, domain)
     assert decision.reason == "map size 3: next to no board can be made"
-    without = answer(s3_hole_ratio=0.5, s3_data_ratio=0, s4_data_ratio=0.8)
-    assert review_answer(without, CURRENT, domain).kind == "accepted"
+    answer_without_size_3 = make_answer(s3_hole_ratio=0.5, s3_data_ratio=0, s4_data_ratio=0.8)
+    assert review_answer(answer_without_size_3, CURRENT, domain).kind == "accepted"
 
 
 # Bounding the step
 
 
-def in_steps(configuration: Configuration | None, knob: str, bounds: Bounds = BOUNDS) -> list[int]:
+def to_steps(configuration: Configuration | None, knob: str, bounds: Bounds = BOUNDS) -> list[int]:
     return [round(value / bounds.step) for value in column(configuration, knob)]
 
 
-def compositions(units: int, parts: int) -> list[tuple[int, ...]]:
+def list_compositions(units: int, parts: int) -> list[tuple[int, ...]]:
     """Return all ways to split units into parts."""
     cuts = itertools.combinations(range(units + parts - 1), parts - 1)
     return [
@@ -178,7 +178,7 @@ def compositions(units: int, parts: int) -> list[tuple[int, ...]]:
     ]
 
 
-def distance(parts: Sequence[int], target: Sequence[int]) -> int:
+def squared_error(parts: Sequence[int], target: Sequence[int]) -> int:
     return sum((a - b) ** 2 for a, b in zip(parts, target, strict=True))
 
 
@@ -189,27 +189,28 @@ def distance(parts: Sequence[int], target: Sequence[int]) -> int:
     max_step=st.sampled_from([0.01, 0.05, 0.1, 0.15, 0.3, 0.5]),
 )
 def test_guard_keeps_knobs_near_the_request(data, bounds, max_step):
-    current, requested = data.draw(on_grid(bounds)), data.draw(on_grid(bounds))
-    decision = review(answer_text(requested), current=current, bounds=bounds, max_step=max_step)
-    configurations = (current, requested, decision.configuration)
+    current, request = data.draw(on_grid(bounds)), data.draw(on_grid(bounds))
+    decision = review(answer_text(request), current=current, bounds=bounds, max_step=max_step)
+    configurations = (current, request, decision.configuration)
     max_units = max(1, int(Fraction(str(max_step)) / Fraction(str(bounds.step))))
     min_units = round(bounds.min_share / bounds.step)
     for knob in ("hole_ratio", "wait_ratio"):
-        columns = (in_steps(configuration, knob, bounds) for configuration in configurations)
-        for old, target, new in zip(*columns, strict=True):
-            reachable = [n for n in range(bounds.units + 1) if abs(n - old) <= max_units]
-            assert new == min(reachable, key=lambda n: abs(n - target))
-    old, target, new = (
-        in_steps(configuration, "data_ratio", bounds) for configuration in configurations
+        columns = (to_steps(configuration, knob, bounds) for configuration in configurations)
+        for start, goal, end in zip(*columns, strict=True):
+            reachable = [n for n in range(bounds.units + 1) if abs(n - start) <= max_units]
+            assert end == min(reachable, key=lambda n: abs(n - goal))
+    old_shares, target, new_shares = (
+        to_steps(configuration, "data_ratio", bounds) for configuration in configurations
     )
-    allowed = [
-        parts
-        for parts in compositions(bounds.units, len(SIZES))
-        if min(parts) >= min_units
-        and all(abs(a - b) <= max_units for a, b in zip(parts, old, strict=True))
+    choices = [
+        shares
+        for shares in list_compositions(bounds.units, len(SIZES))
+        if min(shares) >= min_units
+        and all(abs(a - b) <= max_units for a, b in zip(shares, old_shares, strict=True))
     ]
-    assert tuple(new) in allowed
-    assert distance(new, target) == min(distance(parts, target) for parts in allowed)
+    assert tuple(new_shares) in choices
+    error = squared_error(new_shares, target)
+    assert error == min(squared_error(shares, target) for shares in choices)
 
 
 def test_new_group_may_start_with_a_small_share():

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from engineer.lake import Bounds
 from engineer.space import answer_schema, answer_text, apportion, number_text, percent
 from tests.engineer import words
-from tests.engineer.builders import lake, on_grid
+from tests.engineer.builders import from_rows, on_grid
 
 KNOBS = Bounds.knobs
 
@@ -51,14 +51,14 @@ def test_to_units_rounds_to_nearest_grid_point(bounds):
 
 def test_violation_names_the_field_and_its_range(bounds, current):
     assert bounds.violation(current) is None
-    tight = Bounds(sizes=(3, 4, 5), max_hole_ratio=0.1)
-    assert tight.violation(current) == "3.hole_ratio must lie in 0..0.1, got 0.2"
-    shared = Bounds(sizes=(3, 4, 5), min_share=0.3)
-    assert shared.violation(current) == "3.data_ratio must lie in 0.3..0.4, got 0.5"
-    fewer = Bounds(sizes=(3, 4))
-    assert fewer.violation(current) == "map sizes must be 3, 4, got 3, 4, 5"
+    tight_bounds = Bounds(sizes=(3, 4, 5), max_hole_ratio=0.1)
+    assert tight_bounds.violation(current) == "3.hole_ratio must lie in 0..0.1, got 0.2"
+    min_share_bounds = Bounds(sizes=(3, 4, 5), min_share=0.3)
+    assert min_share_bounds.violation(current) == "3.data_ratio must lie in 0.3..0.4, got 0.5"
+    two_size_bounds = Bounds(sizes=(3, 4))
+    assert two_size_bounds.violation(current) == "map sizes must be 3, 4, got 3, 4, 5"
     # Values off the grid are allowed.
-    assert Bounds(sizes=(3,)).violation(lake((1, 0.123, 0))) is None
+    assert Bounds(sizes=(3,)).violation(from_rows((1, 0.123, 0))) is None
 
 
 @given(
@@ -71,10 +71,10 @@ def test_apportion_sums_to_the_total_within_one_unit(weights, units, minimum):
     assert sum(parts) == units
     assert min(parts) >= minimum
     total = math.fsum(weights)
-    for a, b in zip(weights, parts, strict=True):
-        for c, d in zip(weights, parts, strict=True):
+    for weight, part in zip(weights, parts, strict=True):
+        for other_weight, other_part in zip(weights, parts, strict=True):
             # Weights that differ only by rounding errors are ties, which go to the earlier part.
-            assert not (a - c > 1e-9 * total and b < d)
+            assert not (weight - other_weight > 1e-9 * total and part < other_part)
     if minimum == 0:
         for weight, part in zip(weights, parts, strict=True):
             assert abs(part - units * weight / total) < 1 + 1e-6
@@ -113,15 +113,15 @@ def test_apportion_rejects_invalid_shares(weights, minimum, message):
 
 def test_percent_rounds_half_up_and_number_text_is_short():
     assert [percent(x) for x in (0.0, 0.004, 0.005, 0.125, 0.995, 1.0)] == [0, 0, 1, 13, 100, 100]
-    shortest = ["0", "0.05", "0.5", "1", "10"]
-    assert [number_text(x) for x in (0.0, 0.05, 0.5, 1.0, 10.0)] == shortest
+    expected_texts = ["0", "0.05", "0.5", "1", "10"]
+    assert [number_text(x) for x in (0.0, 0.05, 0.5, 1.0, 10.0)] == expected_texts
 
 
-def _answer(bounds: Bounds, **knobs: str) -> str:
-    return "{" + ",".join(f'"{s}":' + _knobs(**knobs) for s in bounds.sizes) + "}"
+def make_answer_text(bounds: Bounds, **knobs: str) -> str:
+    return "{" + ",".join(f'"{s}":' + make_knobs_text(**knobs) for s in bounds.sizes) + "}"
 
 
-def _knobs(**knobs: str) -> str:
+def make_knobs_text(**knobs: str) -> str:
     values = {"data_ratio": "0.35", "hole_ratio": "0.05", "wait_ratio": "1.00"} | knobs
     return "{" + ",".join(f'"{name}":{value}' for name, value in values.items()) + "}"
 
@@ -133,27 +133,27 @@ def test_answers_of_equal_sizes_have_equal_length(step, data):
     configuration = data.draw(on_grid(bounds))
     text = answer_text(configuration)
     jsonschema.validate(json.loads(text), answer_schema(bounds))
-    assert len(text) == len('{"3":,"10":}') + 2 * len(_knobs())
+    assert len(text) == len('{"3":,"10":}') + 2 * len(make_knobs_text())
     assert bounds.make(json.loads(text)) == configuration
 
 
-def schema_acceptor(bounds: Bounds):
+def make_schema_acceptor(bounds: Bounds):
     """Return a function that tells whether xgrammar accepts a text; skip without xgrammar."""
     xgrammar = pytest.importorskip("xgrammar")
     accepts = pytest.importorskip("xgrammar.testing")._is_grammar_accept_string
-    by_schema = xgrammar.Grammar.from_json_schema(
+    grammar = xgrammar.Grammar.from_json_schema(
         json.dumps(answer_schema(bounds)), any_whitespace=False, separators=(",", ":")
     )
-    return partial(accepts, by_schema)
+    return partial(accepts, grammar)
 
 
 @pytest.mark.parametrize("min_share", [0.0, 0.1])
 def test_xgrammar_admits_every_point_of_the_grid(min_share):
     bounds = Bounds(sizes=(3, 4), step=0.05, max_hole_ratio=0.3, min_share=min_share)
-    accepts = schema_acceptor(bounds)
+    accepts = make_schema_acceptor(bounds)
     for knob in KNOBS:
         low, high = bounds.limits(knob)
         for steps in range(bounds.units + 1):
             value = bounds.from_units(steps)
             for number in (f"{value:g}", f"{value:.2f}"):
-                assert accepts(_answer(bounds, **{knob: number})) == (low <= value <= high)
+                assert accepts(make_answer_text(bounds, **{knob: number})) == (low <= value <= high)

@@ -12,14 +12,14 @@ LEARNERS = draw_learners(Prior(), DOMAIN, 32, 3, (7,))
 
 
 def test_evolve_finds_maximum_of_noisy_objective():
-    peak, scale = np.array([1.0, -20.0]), np.array([1.0, 10.0])
+    optimum, scale = np.array([1.0, -20.0]), np.array([1.0, 10.0])
 
     def objective(candidates, rng):
-        squared_distance = np.sum(((candidates - peak) / scale) ** 2, axis=1)
+        squared_distance = np.sum(((candidates - optimum) / scale) ** 2, axis=1)
         return rng.normal(0.0, 0.1, len(candidates)) - squared_distance
 
-    best = evolve(objective, np.array([0.0, 10.0]), scale, generations=150)
-    assert np.all(np.abs(best - peak) < 0.1 * scale)
+    solution = evolve(objective, np.array([0.0, 10.0]), scale, generations=150)
+    assert np.all(np.abs(solution - optimum) < 0.1 * scale)
 
 
 def test_decide_matches_documented_formula():
@@ -41,19 +41,19 @@ def test_decide_matches_documented_formula():
 
 
 def test_learned_beats_its_shuffled_control_and_fixed():
-    final = {
+    final_rates = {
         name: play(lambda run, name=name: scripted_engineer(name, run), LEARNERS, DOMAIN).final
         for name in ("learned", "shuffled:learned", "fixed")
     }
-    for other in ("shuffled:learned", "fixed"):
-        gain = final["learned"] - final[other]
+    for baseline in ("shuffled:learned", "fixed"):
+        gain = final_rates["learned"] - final_rates[baseline]
         assert gain.mean() > 2.0 * gain.std() / np.sqrt(len(gain))
     assert np.allclose(
-        compute_final_rates(learned_parameters(), LEARNERS), final["learned"], atol=1e-4
+        compute_final_rates(learned_parameters(), LEARNERS), final_rates["learned"], atol=1e-4
     )
 
 
 def test_train_improves_the_objective():
-    trained = train(generations=10, num_learners=32, batch_size=16)
-    gain = compute_final_rates(trained, LEARNERS) - compute_final_rates(START, LEARNERS)
+    parameters = train(generations=10, num_learners=32, batch_size=16)
+    gain = compute_final_rates(parameters, LEARNERS) - compute_final_rates(START, LEARNERS)
     assert gain.mean() > 0.005

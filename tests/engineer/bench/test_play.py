@@ -19,10 +19,10 @@ from engineer.bench import (
 )
 from engineer.bench.learners import count_valid_answers, train_skill, validation_rates
 from engineer.lake import Bounds
-from tests.engineer.builders import roomy
+from tests.engineer.builders import make_lake
 
 STAGES = 4
-DOMAIN = roomy(Bounds(sizes=(3, 4, 6), max_hole_ratio=0.4, min_share=0.05, edit_steps=3))
+DOMAIN = make_lake(Bounds(sizes=(3, 4, 6), max_hole_ratio=0.4, min_share=0.05, edit_steps=3))
 LEARNERS = draw_learners(Prior(), DOMAIN, 12, STAGES, (7,))
 
 
@@ -30,7 +30,7 @@ def sigmoid(logit: float) -> float:
     return 1.0 / (1.0 + math.exp(-logit))
 
 
-def skills_after(i: int, skill: list[float], shares, levels, drift) -> list[float]:
+def train_one_learner(i: int, skill: list[float], shares, levels, drift) -> list[float]:
     """Train one learner for a stage in plain Python."""
     groups, knobs = LEARNERS.cost.shape[1:]
     signals = []
@@ -63,30 +63,30 @@ def test_trained_skill_agrees_with_one_learner_at_a_time():
     rng = np.random.default_rng(0)
     skill, levels = LEARNERS.skill + rng.normal(size=LEARNERS.skill.shape), rng.random((12, 3, 2))
     shares, drift = rng.dirichlet([1.0] * 3, 12), LEARNERS.drift[:, 1]
-    after = train_skill(LEARNERS, skill, shares, levels, drift)
+    trained_skill = train_skill(LEARNERS, skill, shares, levels, drift)
     for i in range(12):
-        expected = skills_after(i, skill[i].tolist(), shares[i], levels[i], drift[i])
-        np.testing.assert_allclose(after[i], expected, rtol=1e-12)
+        expected = train_one_learner(i, skill[i].tolist(), shares[i], levels[i], drift[i])
+        np.testing.assert_allclose(trained_skill[i], expected, rtol=1e-12)
 
 
 def test_play_of_fixed_configuration_matches_equations():
-    played = play(lambda run: scripted_engineer("fixed", run), LEARNERS, DOMAIN)
+    result = play(lambda run: scripted_engineer("fixed", run), LEARNERS, DOMAIN)
     for i in range(12):
         skill = LEARNERS.skill[i].tolist()
         for stage in range(STAGES):
-            skill = skills_after(
+            skill = train_one_learner(
                 i, skill, LEARNERS.shares[i], LEARNERS.levels[i], LEARNERS.drift[i, stage]
             )
         rates = [sigmoid(s - c) for s, c in zip(skill, 0.5 * LEARNERS.cost[i].sum(1), strict=True)]
-        assert played.final[i] == pytest.approx(sum(rates) / 3, rel=1e-12)
+        assert result.final[i] == pytest.approx(sum(rates) / 3, rel=1e-12)
 
 
 def test_play_policy_agrees_with_play():
-    played = play(lambda run: FeatureEngineer(decide_by_learnability, "curious"), LEARNERS, DOMAIN)
+    result = play(lambda run: FeatureEngineer(decide_by_learnability, "curious"), LEARNERS, DOMAIN)
     grid = tabulate_grid(DOMAIN)
     rates = jax.jit(lambda learners: play_policy(decide_by_learnability, learners, grid))(LEARNERS)
-    np.testing.assert_allclose(rates, played.rates, atol=1e-5)
-    assert played.usable == played.designs == played.calls == 12 * (STAGES - 1)
+    np.testing.assert_allclose(rates, result.rates, atol=1e-5)
+    assert result.usable == result.designs == result.calls == 12 * (STAGES - 1)
 
 
 def test_draw_learners_is_independent_of_the_count():
@@ -98,11 +98,11 @@ def test_draw_learners_is_independent_of_the_count():
 def test_valid_answers_have_binomial_moments():
     normals = np.random.default_rng(0).normal(size=100_000)
     for p in (0.05, 0.5, 0.9):
-        valid = count_valid_answers(450, p, normals)
-        assert valid.min() >= 0
-        assert valid.max() <= 450
-        assert valid.mean() == pytest.approx(450 * p, abs=0.2)
-        assert valid.std() == pytest.approx(math.sqrt(450 * p * (1 - p)), rel=0.02)
+        valid_counts = count_valid_answers(450, p, normals)
+        assert valid_counts.min() >= 0
+        assert valid_counts.max() <= 450
+        assert valid_counts.mean() == pytest.approx(450 * p, abs=0.2)
+        assert valid_counts.std() == pytest.approx(math.sqrt(450 * p * (1 - p)), rel=0.02)
 
 
 def test_draw_learners_start_from_the_prior():

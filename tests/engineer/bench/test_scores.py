@@ -31,9 +31,9 @@ def make_entry(engineer: str, final: np.ndarray) -> Entry:
 
 
 def test_difference_is_a_paired_t_interval():
-    first, second = RATES + RNG.normal(0.03, 0.02, 20), RATES
-    difference = paired_difference(make_entry("rule", first), make_entry("fixed", second))
-    low, high = stats.ttest_rel(first, second).confidence_interval(0.95)
+    rule_rates, fixed_rates = RATES + RNG.normal(0.03, 0.02, 20), RATES
+    difference = paired_difference(make_entry("rule", rule_rates), make_entry("fixed", fixed_rates))
+    low, high = stats.ttest_rel(rule_rates, fixed_rates).confidence_interval(0.95)
     assert difference.mean == pytest.approx((low + high) / 2)
     assert difference.half_width == pytest.approx((high - low) / 2)
 
@@ -62,12 +62,12 @@ def test_verdict_requires_a_control():
 
 
 def test_comparison_table_pairs_two_files():
-    files = [
+    results_by_file = [
         Results(entries=(make_entry("fixed", RATES), make_entry("rule", RATES + gain)))
         for gain in (0.02, 0.05)
     ]
-    line = comparison_table(["a", "b"], files).splitlines()[-1]
-    assert line.split() == ["rule", "4", "+2.0", "±0.0", "+5.0", "±0.0", "+3.0", "±0.0"]
+    last_line = comparison_table(["a", "b"], results_by_file).splitlines()[-1]
+    assert last_line.split() == ["rule", "4", "+2.0", "±0.0", "+5.0", "±0.0", "+3.0", "±0.0"]
 
 
 def test_read_results_names_the_file_and_its_version(tmp_path):
@@ -77,26 +77,26 @@ def test_read_results_names_the_file_and_its_version(tmp_path):
     path.write_text("{}")
     with pytest.raises(UserError, match=r"x\.json: can't be read \(not a results file\)"):
         read_results(path)
-    outdated = Results(version="v0", entries=(make_entry("rule", RATES),))
-    path.write_text(outdated.model_dump_json())
+    outdated_results = Results(version="v0", entries=(make_entry("rule", RATES),))
+    path.write_text(outdated_results.model_dump_json())
     with pytest.raises(UserError, match="version must be v1, got v0"):
         read_results(path)
-    current = outdated.model_copy(update={"version": "v1"})
-    path.write_text(current.model_dump_json())
-    assert read_results(path) == current
+    current_results = outdated_results.model_copy(update={"version": "v1"})
+    path.write_text(current_results.model_dump_json())
+    assert read_results(path) == current_results
 
 
-def test_fifty_learners_tell_three_points():
+def test_fifty_learners_resolve_three_points():
     """The half width of a paired interval over 50 learners is below 1.5 points."""
     bench_track = track(4)
     learners = bench_track.learners(16)
-    finals = [
+    final_rates = [
         play(
             lambda run, name=name: scripted_engineer(name, run), learners, bench_track.domain
         ).final
         for name in ("rule", "shuffled:rule")
     ]
-    difference_sd = np.std(finals[0] - finals[1], ddof=1)
-    final_sd = np.std(finals[0], ddof=1)
+    difference_sd = np.std(final_rates[0] - final_rates[1], ddof=1)
+    final_sd = np.std(final_rates[0], ddof=1)
     assert 2.0 * difference_sd / math.sqrt(50) < 0.015
     assert difference_sd < 0.3 * final_sd

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from engineer import BLOCKS, StageView, build_context
 from engineer.context.symbols import read_out
 from engineer.context.view import FULL_DETAIL, Detail
-from tests.engineer.builders import lake, random_view, tally
+from tests.engineer.builders import from_rows, hole_tally, random_view
 
-BEFORE = lake((0.45, 0.2, 0.25), (0.35, 0.15, 0.5), (0.2, 0.0, 0.9))
+PREVIOUS = from_rows((0.45, 0.2, 0.25), (0.35, 0.15, 0.5), (0.2, 0.0, 0.9))
 
 
 def build_compact(
@@ -27,14 +27,14 @@ def build_compact(
 
 
 @pytest.fixture
-def designed(view: StageView) -> StageView:
+def complete_view(view: StageView) -> StageView:
     """Return a view in which every fact is known."""
     rates = {"3": 0.6, "4": 0.5, "5": 0.3}
-    return replace(view, designed_from=BEFORE, valid_before=rates)
+    return replace(view, designed_from=PREVIOUS, valid_before=rates)
 
 
-def test_compact_context_writes_one_symbol_per_fact(designed):
-    assert build_compact(designed) == (
+def test_compact_context_writes_one_symbol_per_fact(complete_view):
+    assert build_compact(complete_view) == (
         "stage next\n"
         "n3 valid8 hole swap + learn4 data5 + hole4 = wait3 =\n"
         "n4 valid5 goal parse = learn9 data3 - hole2 - wait5 =\n"
@@ -43,40 +43,40 @@ def test_compact_context_writes_one_symbol_per_fact(designed):
     )
 
 
-def test_omitted_facts_become_question_marks(designed):
-    refused = replace(designed, refusal="n3 is missing")
-    text = build_compact(refused)
+def test_omitted_facts_become_question_marks(complete_view):
+    refused_view = replace(complete_view, refusal="n3 is missing")
+    text = build_compact(refused_view)
     assert text.startswith("stage next refused\n")
     detail = FULL_DETAIL._replace(training=False)
-    assert build_compact(refused, detail=detail) == re.sub(r"learn\d+", "?", text)
+    assert build_compact(refused_view, detail=detail) == re.sub(r"learn\d+", "?", text)
     detail = FULL_DETAIL._replace(history=0)
-    expected = build_compact(refused, ["failure_breakdown", "training_details"])
-    assert build_compact(refused, detail=detail) == expected
+    expected = build_compact(refused_view, ["failure_breakdown", "training_details"])
+    assert build_compact(refused_view, detail=detail) == expected
     detail = FULL_DETAIL._replace(refusal=False)
-    assert build_compact(refused, detail=detail) == text.replace(" refused", "")
+    assert build_compact(refused_view, detail=detail) == text.replace(" refused", "")
     # The rest of the details belongs to the other style.
-    essential = Detail(0, 1, *[False] * len(FULL_DETAIL[2:]))._replace(training=True, refusal=True)
-    assert build_compact(refused, detail=essential) == text
+    minimum = Detail(0, 1, *[False] * len(FULL_DETAIL[2:]))._replace(training=True, refusal=True)
+    assert build_compact(refused_view, detail=minimum) == text
 
 
-def exact_trend(valid: int, count: int, before: Fraction) -> str:
+def exact_trend(valid: int, count: int, rate_before: Fraction) -> str:
     """Return the sign of a change above one standard error, in exact fractions."""
     rate = Fraction(valid, count)
-    pooled = (valid + before * count + 1) / (2 * count + 2)
-    significant = (rate - before) ** 2 * count > 2 * pooled * (1 - pooled)
-    return "=" if not significant else "+" if rate > before else "-"
+    pooled = (valid + rate_before * count + 1) / (2 * count + 2)
+    significant = (rate - rate_before) ** 2 * count > 2 * pooled * (1 - pooled)
+    return "=" if not significant else "+" if rate > rate_before else "-"
 
 
 # The only three changes of exactly one standard error below 120 answers.
 ONE_STANDARD_ERROR = [(5, 3, 8), (18, 14, 32), (39, 33, 72)]
 
 
-@pytest.mark.parametrize(("valid", "before", "count"), ONE_STANDARD_ERROR)
-def test_change_of_one_standard_error_is_flat(view, valid, before, count):
-    for a, b in ((valid, before), (before, valid), (count - valid, count - before)):
-        evidence = view.evidence.model_copy(update={"validation": {"3": tally(a, count)}})
-        changed = replace(view, evidence=evidence, valid_before={"3": b / count})
-        assert read_out(changed, BLOCKS).groups["3"].trend == 0
+@pytest.mark.parametrize(("valid", "other_valid", "count"), ONE_STANDARD_ERROR)
+def test_change_of_one_standard_error_is_flat(view, valid, other_valid, count):
+    for a, b in ((valid, other_valid), (other_valid, valid), (count - valid, count - other_valid)):
+        evidence = view.evidence.model_copy(update={"validation": {"3": hole_tally(a, count)}})
+        changed_view = replace(view, evidence=evidence, valid_before={"3": b / count})
+        assert read_out(changed_view, BLOCKS).groups["3"].trend == 0
 
 
 def to_tenths(ratio: Fraction) -> int:
@@ -100,12 +100,12 @@ def expected_text(view: StageView, blocks: Collection[str]) -> str:
     state = "next" if view.designed_from else "first"
     lines = ["stage " + (("rolled" if view.notice else state) if has_history else "?")]
     lines[0] += " refused" if view.refusal else ""
-    now, trained = view.current.values(), (view.trained or view.current).values()
+    current, trained = view.current.values(), (view.trained or view.current).values()
     for group in space.groups:
         tally = evidence.validation.get(group)
-        validated = tally is not None and tally.count > 0
+        is_validated = tally is not None and tally.count > 0
         row = [domain.group_symbol.replace("{0}", group)]
-        if validated and "failure_breakdown" in blocks:
+        if is_validated and "failure_breakdown" in blocks:
             row.append(f"valid{to_tenths(Fraction(tally.valid, tally.count))}")
             # A stable sort by falling counts keeps the order of equal ones.
             counts = [(tally.failures.get(term.key, 0), term.word) for term in domain.failures]
@@ -113,13 +113,13 @@ def expected_text(view: StageView, blocks: Collection[str]) -> str:
             row += ([word for _, word in counts] + ["none"] * 2)[:2]
         else:
             row += ["?"] * 3
-        if validated and has_history and group in view.valid_before:
+        if is_validated and has_history and group in view.valid_before:
             row.append(exact_trend(tally.valid, tally.count, Fraction(view.valid_before[group])))
         else:
             row.append("?")
-        measured = evidence.training.learnability if evidence.training else {}
-        if group in measured and "training_details" in blocks:
-            row.append(f"learn{to_tenths(to_fraction(measured[group]) * 4)}")
+        learnability = evidence.training.learnability if evidence.training else {}
+        if group in learnability and "training_details" in blocks:
+            row.append(f"learn{to_tenths(to_fraction(learnability[group]) * 4)}")
         else:
             row.append("?")
         for knob in space.knobs:
@@ -128,15 +128,15 @@ def expected_text(view: StageView, blocks: Collection[str]) -> str:
                 high = 1 - low * (len(space.groups) - 1)
             else:
                 low, high = Fraction(0), to_fraction(space.maximum(knob))
-            value = to_fraction(now[group][knob])
+            value = to_fraction(current[group][knob])
             if value in (low, high):
                 level = 0 if value == low else 10
             else:
                 level = min(max(to_tenths((value - low) / (high - low)), 1), 9)
             row.append(f"{knob.split('_')[0]}{level}")
-            before = view.designed_from
-            edited = before is not None and has_history
-            row.append(sign(before.values()[group][knob], trained[group][knob]) if edited else "?")
+            past = view.designed_from
+            has_edit = past is not None and has_history
+            row.append(sign(past.values()[group][knob], trained[group][knob]) if has_edit else "?")
         lines.append(" ".join(row))
     return "\n".join([*lines, "edits", ""])
 

@@ -18,52 +18,52 @@ from engineer import (
 from engineer.context.symbols import read_out
 from engineer.engineers.controls import shuffle_evidence, simulate_evidence
 from engineer.lake import Bounds, lake_domain
-from tests.engineer.builders import Spy, make_task, random_view, tally
+from tests.engineer.builders import Spy, hole_tally, make_task, random_view
 
 
 def shuffle_task(task: Task) -> Task:
     spy = Spy()
     assert ShuffledEngineer(spy).propose(task).tokens == 3
-    [shown] = spy.tasks
-    return shown
+    [shown_task] = spy.tasks
+    return shown_task
 
 
 @settings(max_examples=60)
-@given(sizes=st.integers(2, 6), seed=st.integers(0, 2**63 - 1))
-def test_shuffle_is_a_derangement_of_evidence(sizes, seed):
-    bounds = Bounds(sizes=tuple(range(3, 3 + sizes)))
+@given(num_sizes=st.integers(2, 6), seed=st.integers(0, 2**63 - 1))
+def test_shuffle_is_a_derangement_of_evidence(num_sizes, seed):
+    bounds = Bounds(sizes=tuple(range(3, 3 + num_sizes)))
     view = random_view(np.random.default_rng(seed), lake_domain(bounds))
     # The counts identify the group of the evidence.
-    validation = {group: tally(0, count=10 + int(group)) for group in (*bounds.groups, "99")}
+    validation = {group: hole_tally(0, count=10 + int(group)) for group in (*bounds.groups, "99")}
     evidence = view.evidence.model_copy(update={"validation": validation})
-    rolled_back = {group: tally(0, count=100 + int(group)) for group in bounds.groups}
-    view = replace(view, evidence=evidence, rolled_back_validation=rolled_back)
-    shuffled = shuffle_task(make_task(view, seed)).view
+    rolled_back_tallies = {group: hole_tally(0, count=100 + int(group)) for group in bounds.groups}
+    view = replace(view, evidence=evidence, rolled_back_validation=rolled_back_tallies)
+    shown_view = shuffle_task(make_task(view, seed)).view
     origins = {
-        group: str(answers.count - 10) for group, answers in shuffled.evidence.validation.items()
+        group: str(tally.count - 10) for group, tally in shown_view.evidence.validation.items()
     }
     assert sorted(origins.values()) == sorted(validation)
     assert all(group != origin for group, origin in origins.items())
 
-    def require_permuted(
+    def assert_permuted(
         shown_values: Mapping[str, object], true_values: Mapping[str, object]
     ) -> None:
         assert dict(shown_values) == {
             g: true_values[origin] for g, origin in origins.items() if origin in true_values
         }
 
-    require_permuted(shuffled.rolled_back_validation, rolled_back)
-    require_permuted(shuffled.evidence.environment, evidence.environment)
-    assert (shuffled.evidence.training is None) == (evidence.training is None)
-    if shuffled.evidence.training and evidence.training:
-        require_permuted(shuffled.evidence.training.learnability, evidence.training.learnability)
-    assert shuffled.evidence.failed_cases == ()  # a case shows its group
-    for shown_values, true_values in zip(shuffled.history, view.history, strict=True):
-        require_permuted(shown_values.valid_before, true_values.valid_before)
-        require_permuted(shown_values.valid_after, true_values.valid_after)
-        require_permuted(shown_values.failures_before, true_values.failures_before)
-        assert shown_values.configuration == true_values.configuration
-    assert (shuffled.current, shuffled.domain) == (view.current, view.domain)
+    assert_permuted(shown_view.rolled_back_validation, rolled_back_tallies)
+    assert_permuted(shown_view.evidence.environment, evidence.environment)
+    assert (shown_view.evidence.training is None) == (evidence.training is None)
+    if shown_view.evidence.training and evidence.training:
+        assert_permuted(shown_view.evidence.training.learnability, evidence.training.learnability)
+    assert shown_view.evidence.failed_cases == ()  # a case shows its group
+    for shown_stage, true_stage in zip(shown_view.history, view.history, strict=True):
+        assert_permuted(shown_stage.valid_before, true_stage.valid_before)
+        assert_permuted(shown_stage.valid_after, true_stage.valid_after)
+        assert_permuted(shown_stage.failures_before, true_stage.failures_before)
+        assert shown_stage.configuration == true_stage.configuration
+    assert (shown_view.current, shown_view.domain) == (view.current, view.domain)
 
 
 def test_shuffled_prompt_shows_permuted_evidence(view):
@@ -74,29 +74,29 @@ def test_shuffled_prompt_shows_permuted_evidence(view):
 
 
 @settings(max_examples=60)
-@given(sizes=st.integers(2, 6), seed=st.integers(0, 2**63 - 1))
-def test_simulated_run_replaces_only_the_evidence(sizes, seed):
-    bounds = Bounds(sizes=tuple(range(3, 3 + sizes)))
+@given(num_sizes=st.integers(2, 6), seed=st.integers(0, 2**63 - 1))
+def test_simulated_run_replaces_only_the_evidence(num_sizes, seed):
+    bounds = Bounds(sizes=tuple(range(3, 3 + num_sizes)))
     view = random_view(np.random.default_rng(seed), lake_domain(bounds))
     spy = Spy()
     SimulatedEngineer(spy).propose(make_task(view, seed))
-    [simulated] = [task.view for task in spy.tasks]
+    [shown_view] = [task.view for task in spy.tasks]
     counts = [tally.count for tally in view.evidence.validation.values() if tally.count]
-    assert set(simulated.evidence.validation) == set(view.domain.space.groups)
+    assert set(shown_view.evidence.validation) == set(view.domain.space.groups)
     if counts:
-        shown_counts = {tally.count for tally in simulated.evidence.validation.values()}
+        shown_counts = {tally.count for tally in shown_view.evidence.validation.values()}
         assert min(counts) <= min(shown_counts) <= max(shown_counts) <= max(counts)
-    assert (simulated.evidence.training is None) == (view.evidence.training is None)
-    assert bool(simulated.valid_before) == bool(view.valid_before)
-    assert [past.configuration for past in simulated.history] == [
-        past.configuration for past in view.history
+    assert (shown_view.evidence.training is None) == (view.evidence.training is None)
+    assert bool(shown_view.valid_before) == bool(view.valid_before)
+    assert [entry.configuration for entry in shown_view.history] == [
+        entry.configuration for entry in view.history
     ]
-    assert [past.stage for past in simulated.history] == [past.stage for past in view.history]
-    assert not any(past.summary for past in simulated.history)
-    unchanged = ("domain", "current", "trained", "designed_from", "notice", "refusal")
-    assert all(getattr(simulated, field) == getattr(view, field) for field in unchanged)
-    assert simulated.evidence.stage == view.evidence.stage
-    assert simulated.evidence.environment == view.evidence.environment
+    assert [entry.stage for entry in shown_view.history] == [entry.stage for entry in view.history]
+    assert not any(entry.summary for entry in shown_view.history)
+    unchanged_fields = ("domain", "current", "trained", "designed_from", "notice", "refusal")
+    assert all(getattr(shown_view, field) == getattr(view, field) for field in unchanged_fields)
+    assert shown_view.evidence.stage == view.evidence.stage
+    assert shown_view.evidence.environment == view.evidence.environment
 
 
 def test_simulated_run_contains_no_true_evidence(view):
@@ -105,15 +105,15 @@ def test_simulated_run_contains_no_true_evidence(view):
     changed_evidence = view.evidence.model_copy(
         update={
             "validation": {
-                group: tally(0, count=tallied.count)
-                for group, tallied in view.evidence.validation.items()
+                group: hole_tally(0, count=tally.count)
+                for group, tally in view.evidence.validation.items()
             }
         }
     )
-    fallen = {group: tally(0, count=50) for group in view.evidence.validation}
-    first = replace(view, valid_before=dict.fromkeys(fallen, 0.9))
-    second = replace(first, evidence=changed_evidence, rolled_back_validation=fallen)
-    readouts = [read_out(simulate_evidence(view, seed=3), blocks) for view in (first, second)]
+    zero_tallies = {group: hole_tally(0, count=50) for group in view.evidence.validation}
+    view_1 = replace(view, valid_before=dict.fromkeys(zero_tallies, 0.9))
+    view_2 = replace(view_1, evidence=changed_evidence, rolled_back_validation=zero_tallies)
+    readouts = [read_out(simulate_evidence(v, seed=3), blocks) for v in (view_1, view_2)]
     assert readouts[0] == readouts[1]
     assert readouts[0] != read_out(view, blocks)
     assert read_out(simulate_evidence(view, seed=4), blocks) != readouts[0]
@@ -132,9 +132,9 @@ def test_shuffle_permutes_training_evidence(view):
     training = view.evidence.training.model_copy(update=changes)
     view = replace(view, evidence=view.evidence.model_copy(update={"training": training}))
     for seed in range(20):
-        moved = shuffle_evidence(view, seed).evidence.training
+        shown_training = shuffle_evidence(view, seed).evidence.training
         for name, values in changes.items():
-            assert sorted(map(str, getattr(moved, name).values())) == sorted(
+            assert sorted(map(str, getattr(shown_training, name).values())) == sorted(
                 map(str, values.values())
             )
-            assert all(getattr(moved, name).get(group) != values[group] for group in "34")
+            assert all(getattr(shown_training, name).get(group) != values[group] for group in "34")

@@ -23,7 +23,7 @@ from engineer.space import answer_schema, answer_text
 from tests.engineer.engineers.conftest import Server, completion, response
 
 KEY = "sk-very-secret-0123456789"
-LOCAL = "http://127.0.0.1:1/v1"
+LOCAL_URL = "http://127.0.0.1:1/v1"
 
 
 @pytest.fixture(autouse=True)
@@ -35,26 +35,26 @@ def sleeps(monkeypatch) -> list[float]:
 
 
 @pytest.fixture
-def with_key(monkeypatch) -> dict[str, str]:
+def key_options(monkeypatch) -> dict[str, str]:
     monkeypatch.setenv("LAKE_KEY", KEY)
     return {"api_key_env": "LAKE_KEY"}
 
 
-def ask(server: Server | str, **options: Any) -> GeneratedText:
+def complete(server: Server | str, **options: Any) -> GeneratedText:
     url = server if isinstance(server, str) else server.url
     client = ChatClient(url, "some-model", **{"timeout": 5.0, "retries": 2} | options)
     return client.complete("the prompt", max_tokens=300)
 
 
-def ask_and_fail(server: Server | str, match: str, **options: Any) -> EngineerError:
-    with pytest.raises(EngineerError, match=match) as caught:
-        ask(server, **options)
-    return caught.value
+def expect_error(server: Server | str, match: str, **options: Any) -> EngineerError:
+    with pytest.raises(EngineerError, match=match) as error_info:
+        complete(server, **options)
+    return error_info.value
 
 
-def test_ask_follows_the_protocol(serve, with_key):
+def test_complete_follows_the_protocol(serve, key_options):
     server = serve(completion("an answer", usage={"completion_tokens": 77}))
-    client = ChatClient(f"{server.url}/?api-version=2", "some-model", **with_key)
+    client = ChatClient(f"{server.url}/?api-version=2", "some-model", **key_options)
     answer = client.complete("the prompt", max_tokens=300, fields={"temperature": 0.5, "seed": 7})
     assert answer == GeneratedText("an answer", 77)
     [(headers, body)] = server.requests
@@ -80,20 +80,20 @@ def test_prompt_can_be_continued_as_text(serve, monkeypatch):
     assert KEY not in server.requests[0][0]["authorization"]
 
 
-def hang_up(handler: Any) -> None:
+def close_connection(handler: Any) -> None:
     handler.connection.shutdown(socket.SHUT_RDWR)
 
 
-@pytest.mark.parametrize("trouble", [response(429), response(500), response(503), hang_up])
-def test_ask_retries_busy_server(serve, sleeps, trouble):
-    server = serve(trouble, trouble, completion("fine"))
-    assert ask(server).text == "fine"
+@pytest.mark.parametrize("failure", [response(429), response(500), response(503), close_connection])
+def test_complete_retries_busy_server(serve, sleeps, failure):
+    server = serve(failure, failure, completion("fine"))
+    assert complete(server).text == "fine"
     assert len(server.requests) == 3
     assert 0 < sleeps[0] < sleeps[1] <= 2
 
 
 @pytest.mark.parametrize(
-    ("reply", "requests", "message"),
+    ("reply", "num_requests", "message"),
     [
         (response(500, "<h1>oops</h1>"), 3, "HTTP 500$"),
         (response(401, '{"error": {"message": "no such key"}}'), 1, "HTTP 401: no such key$"),
@@ -110,45 +110,45 @@ def test_ask_retries_busy_server(serve, sleeps, trouble):
         (response(500, "x" * 3_000_000), 1, f"more than {MAX_BYTES} bytes"),
     ],
 )
-def test_ask_rejects_response_without_answer(serve, reply, requests, message):
+def test_complete_rejects_response_without_answer(serve, reply, num_requests, message):
     server = serve(reply)
-    error = ask_and_fail(server, f"^model some-model at 127.0.0.1.*{message}")
-    assert len(server.requests) == requests
+    error = expect_error(server, f"^model some-model at 127.0.0.1.*{message}")
+    assert len(server.requests) == num_requests
     assert len(str(error)) < 600
 
 
-def test_ask_returns_empty_answer_after_only_thinking(serve):
+def test_complete_returns_empty_answer_after_only_thinking(serve):
     choice = {"message": {"content": None, "reasoning": "hm"}, "finish_reason": "length"}
     reply = {"choices": [choice], "usage": {"completion_tokens": 300}}
-    assert ask(serve(response(200, json.dumps(reply)))) == GeneratedText("", 300, "hm", True)
+    assert complete(serve(response(200, json.dumps(reply)))) == GeneratedText("", 300, "hm", True)
 
 
-def drip(handler: Any) -> None:
+def send_endlessly(handler: Any) -> None:
     """Send a response that never ends."""
     handler.wfile.write(b"HTTP/1.1 200 OK\r\n\r\n")
     for _ in range(400):
         handler.wfile.write(b" ")
         handler.wfile.flush()
-        if handler.server.dripped.wait(0.05):
+        if handler.server.stop_event.wait(0.05):
             return
 
 
-@pytest.mark.parametrize("reply", ["hang", drip])
-def test_ask_times_out_on_slow_server(serve, reply):
+@pytest.mark.parametrize("reply", ["hang", send_endlessly])
+def test_complete_times_out_on_slow_server(serve, reply):
     server = serve(reply)
-    server.http.dripped = server.stopped
+    server.http.stop_event = server.stopped
     start = time.monotonic()
-    error = ask_and_fail(server, r"no answer within 0\.3 s", timeout=0.3, retries=1)
+    error = expect_error(server, r"no answer within 0\.3 s", timeout=0.3, retries=1)
     assert 0.6 <= time.monotonic() - start < 15
     assert error.spent.engineer_tokens == 300  # the model may have generated them all
 
 
 def test_unreachable_address_hides_secrets(monkeypatch):
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    with socket.socket() as unused:
-        unused.bind(("127.0.0.1", 0))
-        url = f"http://user:password@127.0.0.1:{unused.getsockname()[1]}/v1?token=abc"
-        error = ask_and_fail(url, "ConnectError", retries=0)
+    with socket.socket() as free_socket:
+        free_socket.bind(("127.0.0.1", 0))
+        url = f"http://user:password@127.0.0.1:{free_socket.getsockname()[1]}/v1?token=abc"
+        error = expect_error(url, "ConnectError", retries=0)
     assert error.spent.engineer_tokens == 0
     for secret in ("password", "abc"):
         assert secret not in str(error)
@@ -158,10 +158,10 @@ def test_unreachable_address_hides_secrets(monkeypatch):
 @pytest.mark.parametrize("value", ["", "   ", "two\nlines", "schlüssel"])
 def test_unusable_key_error_names_its_variable(monkeypatch, value):
     monkeypatch.setenv("LAKE_KEY", value)
-    ask_and_fail(LOCAL, "environment variable LAKE_KEY", api_key_env="LAKE_KEY")
+    expect_error(LOCAL_URL, "environment variable LAKE_KEY", api_key_env="LAKE_KEY")
 
 
-def raw_response(answer: str) -> Callable[[Any], None]:
+def make_raw_response(answer: str) -> Callable[[Any], None]:
     """Return a reply that sends plain text and closes the connection."""
 
     def send(handler: Any) -> None:
@@ -183,33 +183,33 @@ ERROR = json.dumps({"error": {"message": f"{'x' * 85} key {KEY} is wrong {KEY[:9
         response(401, ERROR.replace("sk-", r"\u0073k-")),
         response(401, ERROR.encode("utf-16").decode("latin-1")),
         response(200, f"your key {KEY} is wrong"),
-        raw_response(f"Bearer {KEY}\r\n\r\n"),
-        raw_response(f"HTTP/1.1 200 OK\r\nno header {KEY}\r\n\r\n"),
+        make_raw_response(f"Bearer {KEY}\r\n\r\n"),
+        make_raw_response(f"HTTP/1.1 200 OK\r\nno header {KEY}\r\n\r\n"),
     ],
 )
-def test_endpoint_errors_hide_an_echoed_key(serve, with_key, reply):
-    error = ask_and_fail(serve(reply), "model some-model", retries=0, **with_key)
+def test_endpoint_errors_hide_an_echoed_key(serve, key_options, reply):
+    error = expect_error(serve(reply), "model some-model", retries=0, **key_options)
     parts = [KEY[i : i + 6] for i in range(len(KEY) - 5)]
     assert [part for part in parts if part in str(error)] == []
 
 
-def test_ask_removes_key_from_answer(serve, with_key):
+def test_complete_removes_key_from_answer(serve, key_options):
     status, headers, body = completion(f"I know {KEY}, {KEY[:5]} and {KEY[3:20]}.")
     server = serve((status, headers, body.replace(b"sk-", rb"\u0073k-", 1)))
-    assert ask(server, **with_key).text == f"I know {'*' * 25}, {KEY[:5]} and {'*' * 17}."
+    assert complete(server, **key_options).text == f"I know {'*' * 25}, {KEY[:5]} and {'*' * 17}."
 
 
-def test_redirect_does_not_forward_the_key(serve, with_key):
-    thief = serve(completion("mine"))
-    server = serve(response(307, "", Location=f"{thief.url}/chat/completions"))
-    ask_and_fail(server, "HTTP 307", **with_key)
-    assert thief.requests == []
+def test_redirect_does_not_forward_the_key(serve, key_options):
+    other_server = serve(completion("mine"))
+    server = serve(response(307, "", Location=f"{other_server.url}/chat/completions"))
+    expect_error(server, "HTTP 307", **key_options)
+    assert other_server.requests == []
 
 
-@pytest.mark.parametrize(("usage", "counted"), [({"completion_tokens": 4096}, 4096), (None, 300)])
-def test_ask_counts_tokens_of_empty_answers(serve, usage, counted):
-    error = ask_and_fail(serve(completion(None, usage=usage)), "no completion with text")
-    assert error.spent.engineer_tokens == counted
+@pytest.mark.parametrize(("usage", "tokens"), [({"completion_tokens": 4096}, 4096), (None, 300)])
+def test_complete_counts_tokens_of_empty_answers(serve, usage, tokens):
+    error = expect_error(serve(completion(None, usage=usage)), "no completion with text")
+    assert error.spent.engineer_tokens == tokens
 
 
 @pytest.fixture
@@ -233,37 +233,37 @@ def test_endpoint_request_has_a_schema(serve, task, bounds, current):
 
 
 def test_reasoning_endpoint_recovers_from_mistakes(serve, view, current):
-    thought = "Size 3 is learned. " * 500
-    tool = [{"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}]
+    thinking_text = "Size 3 is learned. " * 500
+    tool_calls = [{"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}]
 
-    def choice(text: str | None, finish: str = "stop", **message: object) -> Any:
-        message_choice = {"message": {"content": text, **message}, "finish_reason": finish}
+    def make_reply(text: str | None, finish_reason: str = "stop", **message: object) -> Any:
+        message_choice = {"message": {"content": text, **message}, "finish_reason": finish_reason}
         reply = {"choices": [message_choice], "usage": {"completion_tokens": 10}}
         return response(200, json.dumps(reply))
 
     server = serve(
-        choice("So I harden it.", reasoning_content=thought),
-        choice('{"3": {"data_r', "length"),  # cut
-        choice(None, "length", reasoning_content=thought),  # all thought
-        choice(None, "tool_calls", tool_calls=tool),
-        choice(f"<think>\n{thought}", "length"),
-        choice(answer_text(current)),
+        make_reply("So I harden it.", reasoning_content=thinking_text),
+        make_reply('{"3": {"data_r', "length"),  # cut
+        make_reply(None, "length", reasoning_content=thinking_text),  # all thought
+        make_reply(None, "tool_calls", tool_calls=tool_calls),
+        make_reply(f"<think>\n{thinking_text}", "length"),
+        make_reply(answer_text(current)),
     )
     engineer = EndpointEngineer(ChatClient(server.url, "m"), reasoning_tokens=700)
     design = run_design(engineer, view, DesignSettings())
     assert (design.kind, design.spent.engineer_tokens) == ("unchanged", 60)
     assert [attempt.kind for attempt in design.attempts] == ["rejected", "rejected", "unchanged"]
-    thinking_block = f"<think>\n{thought}\n</think>\n\n"
-    reasonings = [f"{thinking_block}So I harden it.", thinking_block, f"<think>\n{thought}"]
+    thinking_block = f"<think>\n{thinking_text}\n</think>\n\n"
+    reasonings = [f"{thinking_block}So I harden it.", thinking_block, f"<think>\n{thinking_text}"]
     assert [attempt.reasoning for attempt in design.attempts] == reasonings
     assert [body["max_tokens"] for body in server.bodies] == [700, 4096] * 3
-    for free, constrained, reasoning in zip(
+    for reasoning_body, answer_body, reasoning in zip(
         server.bodies[::2], server.bodies[1::2], reasonings, strict=True
     ):
-        assert "response_format" not in free
-        assert constrained["messages"][:1] == free["messages"]
-        assert constrained["messages"][1] == {"role": "assistant", "content": reasoning}
-        assert constrained["response_format"]["type"] == "json_schema"
+        assert "response_format" not in reasoning_body
+        assert answer_body["messages"][:1] == reasoning_body["messages"]
+        assert answer_body["messages"][1] == {"role": "assistant", "content": reasoning}
+        assert answer_body["response_format"]["type"] == "json_schema"
 
 
 def test_endpoint_request_has_extra_fields(serve, task):

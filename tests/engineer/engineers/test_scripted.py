@@ -32,25 +32,25 @@ from tests.engineer import words
 from tests.engineer.builders import (
     BOUNDS,
     column,
-    lake,
+    from_rows,
+    make_history,
     make_task,
+    make_training,
     make_view,
     on_grid,
     propose,
     random_view,
-    stage_history,
-    training,
 )
 
-NAMES = (*SCRIPTED, *(f"{control}:{name}" for control in CONTROLS for name in SCRIPTED))
+ENGINEER_NAMES = (*SCRIPTED, *(f"{control}:{name}" for control in CONTROLS for name in SCRIPTED))
 
 
 def propose_shares(engineer: Engineer, view: StageView) -> list[float]:
     """Return the proposed data shares, and check that the other knobs are unchanged."""
-    new = propose(engineer, view)
+    configuration = propose(engineer, view)
     for knob in ("hole_ratio", "wait_ratio"):
-        assert column(new, knob) == column(view.current, knob)
-    return column(new, "data_ratio")
+        assert column(configuration, knob) == column(view.current, knob)
+    return column(configuration, "data_ratio")
 
 
 # Worked examples
@@ -69,11 +69,11 @@ def propose_shares(engineer: Engineer, view: StageView) -> list[float]:
 )
 def test_easy_to_hard_follows_its_schedule(stage, rows):
     engineer = EasyToHardEngineer(stages=5)
-    assert propose(engineer, make_view({"3": 50}, stage=stage)) == lake(*rows)
+    assert propose(engineer, make_view({"3": 50}, stage=stage)) == from_rows(*rows)
 
 
 @pytest.mark.parametrize(
-    ("weights", "floor", "split"),
+    ("weights", "min_share", "shares"),
     [
         # 0.18, 0.5 and 0.92 are 2.25, 6.25 and 11.5 of 20 steps.
         ((0.18, 0.5, 0.92), 0.05, [0.1, 0.3, 0.6]),
@@ -88,16 +88,16 @@ def test_easy_to_hard_follows_its_schedule(stage, rows):
         ((0, 0, 0), 0.05, [0.5, 0.3, 0.2]),
     ],
 )
-def test_shares_are_proportional_above_a_minimum(weights, floor, split):
-    by_group = dict(zip(BOUNDS.groups, weights, strict=True))
-    assert list(split_shares(by_group, make_view({"3": 50}), floor).values()) == split
+def test_shares_are_proportional_above_a_minimum(weights, min_share, shares):
+    weights_by_group = dict(zip(BOUNDS.groups, weights, strict=True))
+    assert list(split_shares(weights_by_group, make_view({"3": 50}), min_share).values()) == shares
 
 
 def test_learnability_uses_training_measurements():
     # 0.11, 0.23 and 0.02 are 6.11, 12.78 and 1.11 of 20 steps; 82% is easy and 8% hard.
-    details = training({"3": 0.11, "4": 0.23, "5": 0.02})
-    view = make_view({"3": 82, "4": 50, "5": 8}, training=details)
-    assert propose(LearnabilityEngineer(), view) == lake(
+    evidence = make_training({"3": 0.11, "4": 0.23, "5": 0.02})
+    view = make_view({"3": 82, "4": 50, "5": 8}, training=evidence)
+    assert propose(LearnabilityEngineer(), view) == from_rows(
         (0.3, 0.25, 0.3), (0.65, 0.1, 0.5), (0.05, 0.0, 0.95)
     )
 
@@ -112,37 +112,37 @@ RATES = st.dictionaries(st.sampled_from(BOUNDS.groups), st.floats(0, 1))
 def bandit_views(draw) -> StageView:
     weights = st.lists(st.integers(0, 9), min_size=3, max_size=3).filter(any)
 
-    def configuration() -> LakeConfiguration:
-        return lake(*((n / 20, 0.2, 0.2) for n in apportion(draw(weights), 20)))
+    def draw_shares() -> LakeConfiguration:
+        return from_rows(*((n / 20, 0.2, 0.2) for n in apportion(draw(weights), 20)))
 
     history = [
-        stage_history(draw(RATES), draw(RATES), stage, configuration=configuration())
+        make_history(draw(RATES), draw(RATES), stage, configuration=draw_shares())
         for stage in range(1, draw(st.integers(1, 4)))
     ]
     learnability = draw(st.dictionaries(st.sampled_from(BOUNDS.groups), st.floats(0, 0.25)))
     instances = draw(st.integers(0, 5000))
-    valid = draw(st.dictionaries(st.sampled_from(BOUNDS.groups), st.integers(0, 100), min_size=1))
+    counts = draw(st.dictionaries(st.sampled_from(BOUNDS.groups), st.integers(0, 100), min_size=1))
     return make_view(
-        valid,
-        current=configuration(),
+        counts,
+        current=draw_shares(),
         history=history,
-        training=draw(st.none() | st.just(training(learnability, instances))),
+        training=draw(st.none() | st.just(make_training(learnability, instances))),
     )
 
 
 def compute_reward(view: StageView, stage: int, group: str) -> float | None:
     """Return the mean absolute advantage: (1-p)/s for valid rollouts and p/s for invalid ones."""
-    answers, details = view.evidence.validation.get(group), view.evidence.training
+    tally, evidence = view.evidence.validation.get(group), view.evidence.training
     if stage < len(view.history):
         past_stage = view.history[stage]
         rates = [r[group] for r in (past_stage.valid_before, past_stage.valid_after) if group in r]
         if not rates:
             return None
         rate = sum(rates) / len(rates)
-    elif details and group in details.learnability:
-        rate = (1 - math.sqrt(max(0.0, 1 - 4 * details.learnability[group]))) / 2
-    elif answers:
-        rate = answers.valid / answers.count
+    elif evidence and group in evidence.learnability:
+        rate = (1 - math.sqrt(max(0.0, 1 - 4 * evidence.learnability[group]))) / 2
+    elif tally:
+        rate = tally.valid / tally.count
     else:
         return None
     deviation = math.sqrt(rate * (1 - rate))
@@ -173,24 +173,24 @@ def test_sec_matches_a_loop_over_stages(view, alpha, tau):
 
 def test_random_engineer_is_uniform_over_the_grid():
     view = make_view({"3": 50})
-    draws = [propose(RandomEngineer(), view, seed) for seed in range(2000)]
-    holes = Counter(value for draw in draws for value in column(draw, "hole_ratio"))
-    waits = Counter(value for draw in draws for value in column(draw, "wait_ratio"))
-    assert (len(holes), len(waits)) == (11, 21)
+    designs = [propose(RandomEngineer(), view, seed) for seed in range(2000)]
+    hole_counts = Counter(value for design in designs for value in column(design, "hole_ratio"))
+    wait_counts = Counter(value for design in designs for value in column(design, "wait_ratio"))
+    assert (len(hole_counts), len(wait_counts)) == (11, 21)
     # The expected counts are 545 and 286 of 6000; allow five standard deviations.
-    assert all(abs(n - 6000 / 11) < 5 * math.sqrt(6000 / 11) for n in holes.values())
-    assert all(abs(n - 6000 / 21) < 5 * math.sqrt(6000 / 21) for n in waits.values())
+    assert all(abs(n - 6000 / 11) < 5 * math.sqrt(6000 / 11) for n in hole_counts.values())
+    assert all(abs(n - 6000 / 21) < 5 * math.sqrt(6000 / 21) for n in wait_counts.values())
     # For a uniform point of the simplex, a share is below x with probability 1 - (1-x)^2.
     for group in range(3):
-        below = sum(column(draw, "data_ratio")[group] < 0.125 for draw in draws)
-        assert abs(below / 2000 - (1 - 0.875**2)) < 5 * math.sqrt(0.25 / 2000)
+        num_below = sum(column(design, "data_ratio")[group] < 0.125 for design in designs)
+        assert abs(num_below / 2000 - (1 - 0.875**2)) < 5 * math.sqrt(0.25 / 2000)
 
 
 def test_random_redraws_and_fixed_random_does_not():
     view, later_view = make_view({"3": 50}), make_view({"3": 0, "5": 100}, stage=4)
-    fixed = RandomEngineer(seed=3)
-    assert propose(fixed, view, 0) == propose(fixed, later_view, 1)
-    assert propose(fixed, view) != propose(RandomEngineer(seed=4), view)
+    fixed_engineer = RandomEngineer(seed=3)
+    assert propose(fixed_engineer, view, 0) == propose(fixed_engineer, later_view, 1)
+    assert propose(fixed_engineer, view) != propose(RandomEngineer(seed=4), view)
     assert propose(RandomEngineer(), view, 0) != propose(RandomEngineer(), view, 1)
     assert propose(RandomEngineer(), view, 0) == propose(RandomEngineer(), later_view, 0)
 
@@ -214,13 +214,13 @@ def spaces(draw) -> Bounds:
 
 
 @settings(max_examples=150)
-@given(data=st.data(), name=st.sampled_from(NAMES), seed=st.integers(0, 2**63 - 1))
+@given(data=st.data(), name=st.sampled_from(ENGINEER_NAMES), seed=st.integers(0, 2**63 - 1))
 def test_engineers_are_deterministic_and_in_bounds(data, name, seed):
     bounds = data.draw(spaces())
     view = random_view(np.random.default_rng(seed), lake_domain(bounds))
-    initial = data.draw(on_grid(bounds))
+    start = data.draw(on_grid(bounds))
     stages = data.draw(st.integers(1, 6))
-    engineer = scripted_engineer(name, RunSettings(bounds, initial, stages, seed=7))
+    engineer = scripted_engineer(name, RunSettings(bounds, start, stages, seed=7))
     task = make_task(view, seed)
     proposal = engineer.propose(task)
     decision = review_answer(proposal.text, view.current, view.domain)
@@ -232,9 +232,9 @@ def test_engineers_are_deterministic_and_in_bounds(data, name, seed):
     assert bounds.violation(decision.configuration) is None
     assert math.fsum(column(decision.configuration, "data_ratio")) == pytest.approx(1.0)
     assert proposal.tokens == 0
-    again = scripted_engineer(name, RunSettings(bounds, initial, stages, seed=7))
-    prompt = Context("other words", cut=(), tokens=2)
-    assert again.propose(replace(task, context=prompt, attempt=5)).text == proposal.text
+    twin = scripted_engineer(name, RunSettings(bounds, start, stages, seed=7))
+    other_prompt = Context("other words", cut=(), tokens=2)
+    assert twin.propose(replace(task, context=other_prompt, attempt=5)).text == proposal.text
 
 
 @pytest.mark.parametrize("name", list(SCRIPTED))
@@ -246,6 +246,6 @@ def test_scripted_engineers_support_other_environments(name):
     view = StageView(words.DOMAIN, StageEvidence(stage=1, validation=validation), words.CURRENT)
     engineer = scripted_engineer(name, RunSettings(words.SPACE, words.CURRENT, stages=2, seed=0))
     record = run_design(engineer, view, DesignSettings(attempts=1))
-    kind = "accepted" if record.diff else "unchanged"
-    assert (record.kind, record.engineer) == (kind, name)
+    expected_kind = "accepted" if record.diff else "unchanged"
+    assert (record.kind, record.engineer) == (expected_kind, name)
     assert record.spent.engineer_tokens == 0

@@ -50,10 +50,10 @@ def test_configuration_is_frozen_and_round_trips(current):
 
 
 def test_configuration_values_are_in_size_order(bounds, current):
-    reversed_sizes = LakeConfiguration(sizes=dict(reversed(current.sizes.items())))
-    assert list(reversed_sizes.values()) == ["3", "4", "5"]
-    assert reversed_sizes.values()["4"] == {"data_ratio": 0.3, "hole_ratio": 0.1, "wait_ratio": 0.5}
-    assert bounds.make(reversed_sizes.values()) == current
+    reversed_lake = LakeConfiguration(sizes=dict(reversed(current.sizes.items())))
+    assert list(reversed_lake.values()) == ["3", "4", "5"]
+    assert reversed_lake.values()["4"] == {"data_ratio": 0.3, "hole_ratio": 0.1, "wait_ratio": 0.5}
+    assert bounds.make(reversed_lake.values()) == current
     assert Bounds(sizes=(10, 3, 4)).groups == ("3", "4", "10")
 
 
@@ -75,8 +75,8 @@ def test_inconsistent_bounds_are_rejected(values, message):
 
 
 def test_lake_terms_match_verifier_and_statistics(domain):
-    kinds = [term.key for term in domain.failures]
-    assert kinds == [kind.label for kind in Failure if kind != Failure.NONE]
+    failure_keys = [term.key for term in domain.failures]
+    assert failure_keys == [kind.label for kind in Failure if kind != Failure.NONE]
     assert domain.group_name("3") == "3x3"
     assert domain.failure_term("hole").word == "hole"
     assert domain.failure_term("meteor").name == "meteor"
@@ -88,13 +88,13 @@ def test_lake_terms_match_verifier_and_statistics(domain):
 @settings(max_examples=60)
 @given(
     size=st.integers(2, 10),
-    holes=st.integers(0, 10),
-    waits=st.integers(0, 20),
+    hole_units=st.integers(0, 10),
+    wait_units=st.integers(0, 20),
     num_agents=st.integers(2, 5),
 )
-def test_lake_domain_repairs_infeasible_kinds(size, holes, waits, num_agents):
+def test_lake_domain_repairs_infeasible_kinds(size, hole_units, wait_units, num_agents):
     domain = lake_domain(Bounds(sizes=(size,)), num_agents)
-    requested = {"data_ratio": 1.0, "hole_ratio": holes / 20, "wait_ratio": waits / 20}
+    request = {"data_ratio": 1.0, "hole_ratio": hole_units / 20, "wait_ratio": wait_units / 20}
 
     def is_feasible(hole_ratio: float, wait_ratio: float) -> bool:
         if infeasibility(size, hole_ratio, num_agents) is not None:
@@ -103,14 +103,14 @@ def test_lake_domain_repairs_infeasible_kinds(size, holes, waits, num_agents):
         return rate is None or rate >= 1e-3
 
     # All grid points with at most the requested holes.
-    grid = [(h / 20, w / 20) for h in range(holes, -1, -1) for w in range(21)]
-    feasible = [point for point in grid if is_feasible(*point)]
-    best = min(
-        feasible, key=lambda p: (-p[0], round(abs(p[1] - waits / 20), 9), p[1]), default=None
+    grid = [(h / 20, w / 20) for h in range(hole_units, -1, -1) for w in range(21)]
+    choices = [point for point in grid if is_feasible(*point)]
+    optimum = min(
+        choices, key=lambda p: (-p[0], round(abs(p[1] - wait_units / 20), 9), p[1]), default=None
     )
-    if best is None:
+    if optimum is None:
         with pytest.raises(InfeasibleError):
-            domain.nearest(str(size), requested)
+            domain.nearest(str(size), request)
     else:
-        nearest = domain.nearest(str(size), requested)
-        assert (nearest["hole_ratio"], nearest["wait_ratio"]) == best
+        nearest_knobs = domain.nearest(str(size), request)
+        assert (nearest_knobs["hole_ratio"], nearest_knobs["wait_ratio"]) == optimum

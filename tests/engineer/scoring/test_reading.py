@@ -19,7 +19,7 @@ SIGNS = {"-": -1, "=": 0, "+": 1, "?": None}
 NATS_PER_WRONG_EDIT = 3.0
 
 
-def parse(context: str, domain: Domain) -> Readout:
+def parse_context(context: str, domain: Domain) -> Readout:
     """Parse a compact context."""
     first, *rows, title, end = context.split("\n")
     assert (title, end) == ("edits", "")
@@ -43,7 +43,7 @@ def parse(context: str, domain: Domain) -> Readout:
     return Readout(None if state == "?" else state, "refused" in first, groups)  # type: ignore[arg-type]
 
 
-BLANK = {
+BLANK_FACTS = {
     "valid": 5,
     "failures": (),
     "trend": 0,
@@ -54,15 +54,15 @@ BLANK = {
 
 
 @dataclass(frozen=True)
-class Follower:
+class RuleFollower:
     """Engineer that answers by the rule but ignores some facts."""
 
     blind: tuple[str, ...] = ()
     transform: Callable[[str], str] = str
 
     def _answer(self, context: str) -> str:
-        readout = parse(context, LAKE)
-        blanks = {fact: BLANK[fact] for fact in self.blind}
+        readout = parse_context(context, LAKE)
+        blanks = {fact: BLANK_FACTS[fact] for fact in self.blind}
         groups = {group: replace(row, **blanks) for group, row in readout.groups.items()}
         return edits_text(compute_rule_edits(replace(readout, groups=groups), LAKE), LAKE)
 
@@ -70,14 +70,14 @@ class Follower:
         return [self.transform(self._answer(context)) for context in contexts]
 
     def answer_costs(self, contexts: Sequence[str], answers: Sequence[str]) -> list[float]:
-        wrong = (
+        wrong_edit_counts = (
             sum(a != b for a, b in zip(self._answer(context), answer, strict=True))
             for context, answer in zip(contexts, answers, strict=True)
         )
-        return [0.1 + NATS_PER_WRONG_EDIT * count for count in wrong]
+        return [0.1 + NATS_PER_WRONG_EDIT * count for count in wrong_edit_counts]
 
 
-class Silent(Follower):
+class UneditedFollower(RuleFollower):
     """Engineer that never edits."""
 
     def _answer(self, context: str) -> str:
@@ -87,13 +87,13 @@ class Silent(Follower):
 CONTEXTS = make_reading_set(LAKE, 60, seed=1)
 
 
-def flip_rates(reading: ReadingReport) -> dict[str, float | None]:
+def get_flip_rates(reading: ReadingReport) -> dict[str, float | None]:
     return {fact.fact: fact.flip_rate for fact in reading.facts}
 
 
 def test_rule_reads_every_fact():
-    reading = measure_reading(CONTEXTS, Follower())
-    assert set(flip_rates(reading).values()) == {1.0}
+    reading = measure_reading(CONTEXTS, RuleFollower())
+    assert set(get_flip_rates(reading).values()) == {1.0}
     assert (reading.accuracy, reading.well_formed) == (1.0, 1.0)
     assert reading.answer_cost == pytest.approx(0.1)
     assert all(
@@ -110,8 +110,8 @@ def test_rule_reads_every_fact():
 
 @pytest.mark.parametrize("fact", FACTS)
 def test_reading_detects_an_ignored_fact(fact):
-    reading = measure_reading(CONTEXTS, Follower(blind=(fact,)))
-    assert flip_rates(reading)[fact] == 0.0
+    reading = measure_reading(CONTEXTS, RuleFollower(blind=(fact,)))
+    assert get_flip_rates(reading)[fact] == 0.0
     (score,) = [fact_score for fact_score in reading.facts if fact_score.fact == fact]
     assert (score.gap, score.gap_error) == (0.0, 0.0)
     assert fact in reading.unread
@@ -122,8 +122,8 @@ def test_reading_detects_an_ignored_fact(fact):
 
 
 def test_reading_without_edits_is_zero():
-    reading = measure_reading(CONTEXTS, Silent())
-    assert set(flip_rates(reading).values()) == {0.0}
+    reading = measure_reading(CONTEXTS, UneditedFollower())
+    assert set(get_flip_rates(reading).values()) == {0.0}
     assert reading.accuracy == reading.unedited > 0.3
     assert reading.unread == FACTS
     assert reading.sentence().startswith("It doesn't read: ")

@@ -19,10 +19,11 @@ from engineer.synthetic import (
     replace_fact,
 )
 from tests.engineer import words
-from tests.engineer.builders import ADDITION, roomy
+from tests.engineer.builders import ADDITION, make_lake
 
-LAKE = roomy()
-DOMAINS = [LAKE, roomy(Bounds(sizes=(4, 10), min_share=0.1, edit_steps=2)), words.DOMAIN, ADDITION]
+LAKE = make_lake()
+TIGHT_LAKE = make_lake(Bounds(sizes=(4, 10), min_share=0.1, edit_steps=2))
+DOMAINS = [LAKE, TIGHT_LAKE, words.DOMAIN, ADDITION]
 
 
 def draw_readouts(domain=LAKE, count: int = 400, seed: int = 0, **options) -> list[Readout]:
@@ -43,39 +44,40 @@ def test_examples_pair_contexts_with_rule_edits(domain):
 
 
 @pytest.mark.parametrize("fact", FACTS)
-def test_swap_replaces_one_fact_per_group(fact):
+def test_replace_fact_changes_one_fact_per_group(fact):
     original, donor = draw_readouts(count=30)[3], draw_readouts(count=30, seed=1)[7]
-    changed = replace_fact(original, donor, fact)
-    assert (changed.state, changed.refused) == (original.state, original.refused)
-    assert list(changed.groups) == list(original.groups)
-    for group, row in changed.groups.items():
+    changed_readout = replace_fact(original, donor, fact)
+    assert (changed_readout.state, changed_readout.refused) == (original.state, original.refused)
+    assert list(changed_readout.groups) == list(original.groups)
+    for group, row in changed_readout.groups.items():
         assert getattr(row, fact) == getattr(donor.groups[group], fact)
-        restored = replace(row, **{fact: getattr(original.groups[group], fact)})
-        assert restored == original.groups[group]
+        restored_row = replace(row, **{fact: getattr(original.groups[group], fact)})
+        assert restored_row == original.groups[group]
 
 
 @pytest.mark.parametrize("domain", DOMAINS, ids=lambda domain: domain.name)
-def test_contrast_changes_one_fact_and_the_answer(domain):
+def test_contrasting_readout_changes_one_fact_and_the_answer(domain):
     rng = np.random.default_rng(2)
     candidates = draw_readouts(domain, 200)
-    facts: Counter[str] = Counter()
+    fact_counts: Counter[str] = Counter()
     for readout in candidates:
-        changed = make_contrasting_readout(rng, readout, candidates, domain)
-        if changed is None:
+        changed_readout = make_contrasting_readout(rng, readout, candidates, domain)
+        if changed_readout is None:
             continue
-        assert (changed.state, changed.refused) == (readout.state, readout.refused)
-        different = {
+        assert (changed_readout.state, changed_readout.refused) == (readout.state, readout.refused)
+        changed_facts = {
             fact
             for fact in FACTS
-            for group, row in changed.groups.items()
+            for group, row in changed_readout.groups.items()
             if getattr(row, fact) != getattr(readout.groups[group], fact)
         }
-        assert len(different) == 1
-        facts += Counter(different)
-        before, after = (make_design_example(version, domain) for version in (readout, changed))
-        assert before.context != after.context
-        assert before.answer != after.answer
-    assert facts.total() > 0.8 * len(candidates)
+        assert len(changed_facts) == 1
+        fact_counts += Counter(changed_facts)
+        example = make_design_example(readout, domain)
+        changed_example = make_design_example(changed_readout, domain)
+        assert example.context != changed_example.context
+        assert example.answer != changed_example.answer
+    assert fact_counts.total() > 0.8 * len(candidates)
     # Failures decide between knobs, if they point to any and there are several.
-    decide = domain.causes and len(domain.space.difficulty_knobs) > 1
-    assert set(facts) == set(FACTS) - (set() if decide else {"failures"})
+    failures_matter = domain.causes and len(domain.space.difficulty_knobs) > 1
+    assert set(fact_counts) == set(FACTS) - (set() if failures_matter else {"failures"})

@@ -11,15 +11,15 @@ from engineer.evidence import GroupEvidence
 from engineer.lake import Bounds
 from engineer.synthetic import simulate_run
 from tests.engineer import words
-from tests.engineer.builders import ADDITION, roomy
+from tests.engineer.builders import ADDITION, make_lake
 
-LAKE = roomy()
+LAKE = make_lake()
 ENVIRONMENTS = {
     "lake": LAKE,
-    "tight lake": roomy(
+    "tight lake": make_lake(
         Bounds(sizes=(2, 5, 9, 10), min_share=0.1, max_hole_ratio=0.2, edit_steps=4)
     ),
-    "a lake of one size": roomy(Bounds(sizes=(6,), max_wait_ratio=0.0)),
+    "a lake of one size": make_lake(Bounds(sizes=(6,), max_wait_ratio=0.0)),
     "words": words.DOMAIN,
     "sums": ADDITION,
 }
@@ -44,19 +44,19 @@ def test_simulated_stages_continue_each_other(domain):
         assert [view.evidence.stage for view in views] == list(range(1, len(views) + 1))
         assert views[0].designed_from is None
         assert views[0].history == ()
-        for before, after in pairwise(views):
-            assert after.designed_from == before.current
-            assert after.valid_before == valid_rates(before.evidence.validation)
-            assert tuple(after.history[:-1]) == tuple(before.history)
-            past = after.history[-1]
-            assert past.stage == before.evidence.stage
-            assert past.configuration == before.trained
-            assert past.valid_before == before.valid_before
-            assert past.valid_after == after.valid_before
-            fallen = bool(before.notice)
-            first = before.designed_from is None
-            expected = "rolled_back" if fallen else "initial" if first else "accepted"
-            assert past.decision == expected
+        for previous_view, next_view in pairwise(views):
+            assert next_view.designed_from == previous_view.current
+            assert next_view.valid_before == valid_rates(previous_view.evidence.validation)
+            assert tuple(next_view.history[:-1]) == tuple(previous_view.history)
+            entry = next_view.history[-1]
+            assert entry.stage == previous_view.evidence.stage
+            assert entry.configuration == previous_view.trained
+            assert entry.valid_before == previous_view.valid_before
+            assert entry.valid_after == next_view.valid_before
+            has_fallen = bool(previous_view.notice)
+            is_first = previous_view.designed_from is None
+            decision = "rolled_back" if has_fallen else "initial" if is_first else "accepted"
+            assert entry.decision == decision
 
 
 def test_simulated_run_accepts_every_configuration(domain):
@@ -87,7 +87,7 @@ def test_simulated_counts_add_up_to_the_request(domain):
 
 
 def test_simulated_fall_rolls_back_and_is_reported(domain):
-    rolled_back_runs = standing = 0
+    num_rolled_back = num_kept = 0
     for views in simulate_runs(domain, count=120):
         for view in views:
             rates = valid_rates(view.evidence.validation)
@@ -95,13 +95,13 @@ def test_simulated_fall_rolls_back_and_is_reported(domain):
             mean_before = math.fsum(view.valid_before.values()) / len(rates)
             mean_now = math.fsum(rates.values()) / len(rates)
             pooled = (mean_before + mean_now) / 2
-            error = math.sqrt(max(2 * pooled * (1 - pooled), 1 / count) / count)
-            assert bool(view.notice) == (mean_before - mean_now > 1.96 * error)
+            standard_error = math.sqrt(max(2 * pooled * (1 - pooled), 1 / count) / count)
+            assert bool(view.notice) == (mean_before - mean_now > 1.96 * standard_error)
             if view.notice:
-                rolled_back_runs += 1
+                num_rolled_back += 1
                 assert view.current == (view.designed_from or view.trained)
             else:
-                standing += 1
+                num_kept += 1
                 assert view.current == view.trained
-    assert rolled_back_runs > 10
-    assert standing > 100
+    assert num_rolled_back > 10
+    assert num_kept > 100

@@ -6,10 +6,10 @@ import pytest
 import yaml
 
 from engineer.space import answer_text
-from tests.engineer.builders import lake
+from tests.engineer.builders import from_rows
 from tests.paths import SCRATCH
 
-CURRENT = lake((0.4, 0.15, 0.1), (0.3, 0.1, 0.2), (0.3, 0.05, 0.3))
+CURRENT = from_rows((0.4, 0.15, 0.1), (0.3, 0.1, 0.2), (0.3, 0.05, 0.3))
 YAML = yaml.safe_dump(CURRENT.model_dump())
 TREE = CURRENT.model_dump(mode="json")
 SAME = answer_text(CURRENT)
