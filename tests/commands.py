@@ -27,24 +27,24 @@ class Result(NamedTuple):
 def cli(capsys: pytest.CaptureFixture[str]) -> Callable[..., Result]:
     """Return a function that calls `jaxlake` and returns its status and output."""
 
-    def call(*arguments: object) -> Result:
+    def run_command(*arguments: object) -> Result:
         try:
             status = main([str(argument) for argument in arguments])
-        except SystemExit as end:
-            status = int(end.code or 0)
+        except SystemExit as error:
+            status = int(error.code or 0)
         return Result(status, *capsys.readouterr())
 
-    return call
+    return run_command
 
 
 @pytest.fixture
-def write(tmp_path: Path) -> Callable[..., Path]:
+def write_lines(tmp_path: Path) -> Callable[..., Path]:
     """Return a function that writes records or raw bytes as a file of JSON lines."""
 
-    def write(*lines: dict[str, Any] | bytes) -> Path:
+    def write_lines(*lines: dict[str, Any] | bytes) -> Path:
         path = tmp_path / "lines.jsonl"
-        raw = [line if isinstance(line, bytes) else json.dumps(line).encode() for line in lines]
-        path.write_bytes(b"".join(line + b"\n" for line in raw))
+        rows = [line if isinstance(line, bytes) else json.dumps(line).encode() for line in lines]
+        path.write_bytes(b"".join(line + b"\n" for line in rows))
         return path
 
-    return write
+    return write_lines

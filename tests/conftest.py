@@ -15,8 +15,8 @@ settings.register_profile("no deadline", deadline=None)
 settings.load_profile("no deadline")
 
 # All processes and jitted functions share compiled programs.
-_CACHE = Path(__file__).resolve().parents[1] / ".pytest_cache" / "jax"
-os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(_CACHE))
+_CACHE_DIR = Path(__file__).resolve().parents[1] / ".pytest_cache" / "jax"
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(_CACHE_DIR))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 
 # Shells start background processes with SIGINT ignored, and child processes inherit this. Tests
@@ -55,10 +55,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Select one part if requested; run the slow files that start vLLM first."""
     if part := config.getoption("--part"):
-        number, parts = _parse_part(part)
-        selected = set(sorted({item.path for item in items})[number - 1 :: parts])
-        config.hook.pytest_deselected(items=[item for item in items if item.path not in selected])
-        items[:] = [item for item in items if item.path in selected]
+        part_number, num_parts = _parse_part(part)
+        paths = set(sorted({item.path for item in items})[part_number - 1 :: num_parts])
+        config.hook.pytest_deselected(items=[item for item in items if item.path not in paths])
+        items[:] = [item for item in items if item.path in paths]
     vllm_files = {item.path for item in items if item.get_closest_marker("vllm")}
     items.sort(key=lambda item: item.path not in vllm_files)
 

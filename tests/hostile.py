@@ -22,15 +22,15 @@ def allow_only(kind: type[Exception], max_length: int = 2000) -> Iterator[None]:
             raise AssertionError(f"the message has {len(str(error))} characters") from error
 
 
-def alter_json(value: Any, rng: random.Random, share: float = 0.1) -> Any:
+def alter_json(value: Any, rng: random.Random, rate: float = 0.1) -> Any:
     """Return a tree of JSON values with random members replaced or removed."""
-    if rng.random() < share:
+    if rng.random() < rate:
         return rng.choice(ODD_VALUES)
     if isinstance(value, dict):
-        remaining = [name for name in value if rng.random() > share / 4]
-        return {name: alter_json(value[name], rng, share) for name in remaining}
+        names = [name for name in value if rng.random() > rate / 4]
+        return {name: alter_json(value[name], rng, rate) for name in names}
     if isinstance(value, list):
-        return [alter_json(item, rng, share) for item in value if rng.random() > share / 8]
+        return [alter_json(item, rng, rate) for item in value if rng.random() > rate / 8]
     return value
 
 

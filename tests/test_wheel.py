@@ -33,18 +33,18 @@ def run(*command: object, **options) -> subprocess.CompletedProcess[str]:
     return subprocess.run(arguments, capture_output=True, text=True, timeout=800, **options)
 
 
-def succeed(*command: object, **options) -> str:
+def check_output(*command: object, **options) -> str:
     result = run(*command, **options)
     assert result.returncode == 0, result.stderr
     return result.stdout
 
 
-def copy_of_checkout(target: Path, *folders: str) -> Path:
+def copy_checkout(target: Path, *folders: str) -> Path:
     """Copy what is committed or about to be: files at the top and in these folders."""
-    listed = succeed(
+    file_names = check_output(
         "git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", cwd=ROOT
     )
-    for name in filter(None, listed.split("\0")):
+    for name in filter(None, file_names.split("\0")):
         top, _, rest = name.partition("/")
         if (top in folders or not rest) and (ROOT / name).is_file():
             (target / name).parent.mkdir(parents=True, exist_ok=True)
@@ -56,9 +56,9 @@ def copy_of_checkout(target: Path, *folders: str) -> Path:
 def distributions(tmp_path_factory) -> dict[str, Path]:
     """The sdist, and the wheel that is built from it, by kind."""
     packages = ("jaxlake", "engineer", "training")
-    source = copy_of_checkout(tmp_path_factory.mktemp("source"), *packages)
+    source = copy_checkout(tmp_path_factory.mktemp("source"), *packages)
     target = tmp_path_factory.mktemp("dist")
-    succeed(UV, "build", "--quiet", "--python", sys.executable, "--out-dir", target, source)
+    check_output(UV, "build", "--quiet", "--python", sys.executable, "--out-dir", target, source)
     return {"sdist": next(target.glob("*.tar.gz")), "wheel": next(target.glob("*.whl"))}
 
 
@@ -68,7 +68,9 @@ def wheel(distributions) -> Path:
 
 
 def test_distributions_pass_index_checks(distributions):
-    succeed(UV, "tool", "run", "--quiet", "twine", "check", "--strict", *distributions.values())
+    check_output(
+        UV, "tool", "run", "--quiet", "twine", "check", "--strict", *distributions.values()
+    )
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +90,7 @@ def test_description_links_are_absolute(metadata):
         assert target.startswith("https://"), target
 
 
-def interpreter(version: str) -> str:
+def find_interpreter(version: str) -> str:
     """Return a Python of this version, on PATH or under pyenv; skip the test without one."""
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
     candidates = [shutil.which(f"python{version}"), *pyenv.glob(f"versions/{version}.*/bin/python")]
@@ -103,23 +105,23 @@ def interpreter(version: str) -> str:
     params=[("3.11", "sdist", "oldest"), ("3.12", "sdist", "newest"), ("3.13", "wheel", "newest")],
     ids="-".join,
 )
-def environment(request, distributions, tmp_path_factory) -> Path:
+def bin_dir(request, distributions, tmp_path_factory) -> Path:
     """The `bin` of an environment with a distribution, the oldest or newest JAX, and no more."""
-    version, kind, jax = request.param
-    folder = tmp_path_factory.mktemp("empty")
-    succeed(UV, "venv", "--quiet", "--python", interpreter(version), folder / "venv")
+    python_version, kind, jax_release = request.param
+    venv = tmp_path_factory.mktemp("empty") / "venv"
+    check_output(UV, "venv", "--quiet", "--python", find_interpreter(python_version), venv)
     pins = (
         [requirement.replace(">=", "==") for requirement in PROJECT["dependencies"]]
-        if jax == "oldest"
+        if jax_release == "oldest"
         else []
     )
-    python = folder / "venv" / "bin" / "python"
-    succeed(UV, "pip", "install", "--quiet", "--python", python, *pins, distributions[kind])
+    python = venv / "bin" / "python"
+    check_output(UV, "pip", "install", "--quiet", "--python", python, *pins, distributions[kind])
     return python.parent
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch) -> Path:
+def work_dir(tmp_path, monkeypatch) -> Path:
     """A user's folder."""
     (tmp_path / "boards.jsonl").write_text(json.dumps(BOARD) + "\n")
     (tmp_path / "plans.jsonl").write_text(json.dumps(PLAN) + "\n")
@@ -130,28 +132,30 @@ def folder(tmp_path, monkeypatch) -> Path:
     return tmp_path
 
 
-def test_wheel_installs_only_core_dependencies(environment, folder):
+def test_wheel_installs_only_core_dependencies(bin_dir, work_dir):
     probe = "import importlib.util as u; print([n for n in {} if u.find_spec(n)])"
     names = ["pydantic", "yaml", "flax", "torch", "transformers", "vllm", "rich", "PIL"]
-    assert succeed(environment / "python", "-c", probe.format(names)).strip() == "[]"
+    assert check_output(bin_dir / "python", "-c", probe.format(names)).strip() == "[]"
     script = "import jaxlake; print(jaxlake.__version__, jaxlake.solve.__name__)"
-    version, name = succeed(environment / "python", "-c", script, cwd=folder).split()
+    version, name = check_output(bin_dir / "python", "-c", script, cwd=work_dir).split()
     assert name == "solve"
-    assert succeed(environment / "jaxlake", "--version", cwd=folder) == f"jaxlake {version}\n"
+    assert check_output(bin_dir / "jaxlake", "--version", cwd=work_dir) == f"jaxlake {version}\n"
 
 
-@pytest.mark.parametrize("start", [["jaxlake"], ["python", "-m", "jaxlake"]])
-def test_lake_commands_need_only_core_dependencies(start, environment, folder):
-    jaxlake = [environment / start[0], *start[1:]]
-    (solved,) = succeed(*jaxlake, "solve", "boards.jsonl", cwd=folder).splitlines()
-    assert json.loads(solved)["sum_of_costs"] == 3
-    (checked,) = succeed(*jaxlake, "check", "--no-optimum", "plans.jsonl", cwd=folder).splitlines()
-    assert json.loads(checked)["failure"] == "off_board"
-    assert "off board" in succeed(*jaxlake, "render", "plans.jsonl", cwd=folder)
+@pytest.mark.parametrize("launcher", [["jaxlake"], ["python", "-m", "jaxlake"]])
+def test_lake_commands_need_only_core_dependencies(launcher, bin_dir, work_dir):
+    command = [bin_dir / launcher[0], *launcher[1:]]
+    (solution,) = check_output(*command, "solve", "boards.jsonl", cwd=work_dir).splitlines()
+    assert json.loads(solution)["sum_of_costs"] == 3
+    (outcome,) = check_output(
+        *command, "check", "--no-optimum", "plans.jsonl", cwd=work_dir
+    ).splitlines()
+    assert json.loads(outcome)["failure"] == "off_board"
+    assert "off board" in check_output(*command, "render", "plans.jsonl", cwd=work_dir)
 
 
-def test_loop_commands_name_missing_extras(environment, folder):
-    result = run(environment / "jaxlake", "run", "c.yaml", cwd=folder)
+def test_loop_commands_name_missing_extras(bin_dir, work_dir):
+    result = run(bin_dir / "jaxlake", "run", "c.yaml", cwd=work_dir)
     assert result.returncode == 2
     assert re.search(
         r"needs the package '\w+', which isn't installed: pip install 'jaxlake\[", result.stderr
@@ -168,18 +172,20 @@ FAST_TESTS = (
 """Tests of the lake that need neither torch nor vLLM."""
 
 
-def test_lake_tests_pass_with_other_versions(environment, distributions, folder):
-    tools = ("pytest", "pytest-timeout", "hypothesis", "python-sat")
-    test_requirements = [
+def test_lake_tests_pass_with_other_versions(bin_dir, distributions, work_dir):
+    tool_names = ("pytest", "pytest-timeout", "hypothesis", "python-sat")
+    requirements = [
         requirement
         for requirement in PROJECT["optional-dependencies"]["test"]
-        if requirement.startswith(tools)
+        if requirement.startswith(tool_names)
     ]
-    test_requirements += PROJECT["optional-dependencies"]["sweeps"]
-    python = environment / "python"
-    jax = succeed(python, "-c", "import jax; print(jax.__version__)").strip()
-    succeed(UV, "pip", "install", "--quiet", "--python", python, f"jax=={jax}", *test_requirements)
-    copy_of_checkout(folder, "tests", "benchmarks")
-    pytest = [python, "-m", "pytest", "-q"]
-    succeed(*pytest, "tests/test_readme.py", "-k", "python_blocks", cwd=folder)
-    succeed(*pytest, "-m", "not slow", *FAST_TESTS, cwd=folder)
+    requirements += PROJECT["optional-dependencies"]["sweeps"]
+    python = bin_dir / "python"
+    version = check_output(python, "-c", "import jax; print(jax.__version__)").strip()
+    check_output(
+        UV, "pip", "install", "--quiet", "--python", python, f"jax=={version}", *requirements
+    )
+    copy_checkout(work_dir, "tests", "benchmarks")
+    pytest_command = [python, "-m", "pytest", "-q"]
+    check_output(*pytest_command, "tests/test_readme.py", "-k", "python_blocks", cwd=work_dir)
+    check_output(*pytest_command, "-m", "not slow", *FAST_TESTS, cwd=work_dir)

@@ -11,7 +11,7 @@ from benchmarks import oracles
 
 def test_distances_match_breadth_first_search():
     rng = random.Random(10)
-    grids = [oracles.random_grid(rng, 2 + n % 9, rng.uniform(0, 0.5)) for n in range(60)]
+    grids = [oracles.random_grid(rng, 2 + i % 9, rng.uniform(0, 0.5)) for i in range(60)]
     boards = jaxlake.stack_instances([jaxlake.parse_grid(grid) for grid in grids])
     fields = jax.jit(jax.vmap(jaxlake.distances))(boards.holes, boards.goals[:, 0])
     assert fields.dtype == np.int16

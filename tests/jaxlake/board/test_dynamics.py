@@ -16,14 +16,14 @@ from jaxlake.board.dynamics import action_mask, open_moves, step_batch
 
 def _step_grid(grid, actions, *, max_size=5, max_agents=5):
     instance = jaxlake.parse_grid(grid, max_size=max_size, max_agents=max_agents)
-    padded = np.zeros(max_agents, np.int8)
-    padded[: len(actions)] = actions
-    return jax.tree.map(np.asarray, jax.jit(jaxlake.step)(instance, instance.starts, padded))
+    joint_action = np.zeros(max_agents, np.int8)
+    joint_action[: len(actions)] = actions
+    return jax.tree.map(np.asarray, jax.jit(jaxlake.step)(instance, instance.starts, joint_action))
 
 
-def _agents_by_flag(moved):
+def _group_agents_by_flag(result):
     names = ("off_board", "hole", "vertex_conflict", "swapping_conflict")
-    return {name: np.flatnonzero(getattr(moved, name)).tolist() for name in names}
+    return {name: np.flatnonzero(getattr(result, name)).tolist() for name in names}
 
 
 NO_FLAGS = {"off_board": [], "hole": [], "vertex_conflict": [], "swapping_conflict": []}
@@ -32,22 +32,22 @@ NO_FLAGS = {"off_board": [], "hole": [], "vertex_conflict": [], "swapping_confli
 @pytest.mark.parametrize("max_size", [2, 5])
 @pytest.mark.parametrize("action", [Action.RIGHT, Action.UP, -1, 5, 127, -128])
 def test_unknown_actions_are_off_board(action, max_size):
-    moved = _step_grid(["G S", "F F"], [action], max_size=max_size)
-    assert _agents_by_flag(moved) == NO_FLAGS | {"off_board": [0]}
-    assert moved.positions[0].tolist() == [0, 1]
+    result = _step_grid(["G S", "F F"], [action], max_size=max_size)
+    assert _group_agents_by_flag(result) == NO_FLAGS | {"off_board": [0]}
+    assert result.positions[0].tolist() == [0, 1]
 
 
 def test_joint_actions_match_python_reference():
     rng = random.Random(3)
     joint_actions = np.array(list(itertools.product(range(5), repeat=3)), np.int8)
-    steps = jax.jit(jax.vmap(jaxlake.step, (None, None, 0)))
+    step_all = jax.jit(jax.vmap(jaxlake.step, (None, None, 0)))
     seen_failures = set()
     for _ in range(40):
         grid = oracles.random_grid(rng, rng.randint(3, 4), rng.uniform(0, 0.4), agents=3)
         instance = jaxlake.parse_grid(grid, max_size=5, max_agents=3)
-        moved = jax.tree.map(np.asarray, steps(instance, instance.starts, joint_actions))
+        results = jax.tree.map(np.asarray, step_all(instance, instance.starts, joint_actions))
         for i, actions in enumerate(joint_actions.tolist()):
-            flags = _agents_by_flag(jax.tree.map(lambda leaf, i=i: leaf[i], moved))
+            flags = _group_agents_by_flag(jax.tree.map(lambda leaf, i=i: leaf[i], results))
             violations = [(name, agents[0]) for name, agents in flags.items() if agents]
             verdict = oracles.check(grid, [actions])
             if verdict.failure in (None, "goal_not_reached"):
@@ -74,34 +74,35 @@ def test_open_moves_is_the_action_mask_of_each_cell():
         )
 
 
-@pytest.mark.parametrize("agents", [1, 2, 4, 5])
-def test_lookup_and_arithmetic_rules_agree(agents):
-    rng = np.random.default_rng(agents)
-    B, N = 3000, 4
-    side = rng.integers(2, N + 1, B).astype(np.int32)
-    inside = (np.arange(N) < side[:, None])[:, :, None] & (np.arange(N) < side[:, None])[:, None]
-    board = jaxlake.Instance(
-        holes=(rng.random((B, N, N)) < 0.2) | ~inside,
-        size=side,
-        starts=np.zeros((B, agents, 2), np.int8),
-        goals=np.zeros((B, agents, 2), np.int8),
-        agent_mask=rng.random((B, agents)) < 0.9,
+@pytest.mark.parametrize("num_agents", [1, 2, 4, 5])
+def test_lookup_and_arithmetic_rules_agree(num_agents):
+    rng = np.random.default_rng(num_agents)
+    num_boards, max_size = 3000, 4
+    sizes = rng.integers(2, max_size + 1, num_boards).astype(np.int32)
+    inside = np.arange(max_size) < sizes[:, None]
+    inside_mask = inside[:, :, None] & inside[:, None]
+    boards = jaxlake.Instance(
+        holes=(rng.random((num_boards, max_size, max_size)) < 0.2) | ~inside_mask,
+        size=sizes,
+        starts=np.zeros((num_boards, num_agents, 2), np.int8),
+        goals=np.zeros((num_boards, num_agents, 2), np.int8),
+        agent_mask=rng.random((num_boards, num_agents)) < 0.9,
     )
-    positions = rng.integers(0, side[:, None, None], (B, agents, 2)).astype(np.int8)
-    actions = rng.integers(-1, 6, (B, agents)).astype(np.int8)
-    stepped = jax.jit(jax.vmap(jaxlake.step))(board, positions, actions)
+    positions = rng.integers(0, sizes[:, None, None], (num_boards, num_agents, 2)).astype(np.int8)
+    actions = rng.integers(-1, 6, (num_boards, num_agents)).astype(np.int8)
+    expected = jax.jit(jax.vmap(jaxlake.step))(boards, positions, actions)
 
     def is_hole(row, column):
-        return board.holes[np.arange(B), row, column]
+        return boards.holes[np.arange(num_boards), row, column]
 
     rows, columns = (list(positions[:, :, axis].T) for axis in (0, 1))
-    moving, mask = list(actions.T), list(board.agent_mask.T)
-    side = side.astype(np.int8)
-    moved = step_batch(rows, columns, moving, side=side, mask=mask, is_hole=is_hole)
-    np.testing.assert_array_equal(stepped.positions[..., 0], np.stack(moved.rows, axis=-1))
-    np.testing.assert_array_equal(stepped.positions[..., 1], np.stack(moved.columns, axis=-1))
+    agent_actions, agent_masks = list(actions.T), list(boards.agent_mask.T)
+    sizes = sizes.astype(np.int8)
+    actual = step_batch(rows, columns, agent_actions, side=sizes, mask=agent_masks, is_hole=is_hole)
+    np.testing.assert_array_equal(expected.positions[..., 0], np.stack(actual.rows, axis=-1))
+    np.testing.assert_array_equal(expected.positions[..., 1], np.stack(actual.columns, axis=-1))
     for name in NO_FLAGS:
-        expected = np.stack(getattr(moved, name), axis=-1)
-        np.testing.assert_array_equal(getattr(stepped, name), expected)
-    flags = np.stack([np.asarray(getattr(stepped, name)).any(axis=-1) for name in NO_FLAGS])
-    assert flags.any(axis=1)[: 2 if agents == 1 else 4].all()
+        expected_flags = np.stack(getattr(actual, name), axis=-1)
+        np.testing.assert_array_equal(getattr(expected, name), expected_flags)
+    flags = np.stack([np.asarray(getattr(expected, name)).any(axis=-1) for name in NO_FLAGS])
+    assert flags.any(axis=1)[: 2 if num_agents == 1 else 4].all()

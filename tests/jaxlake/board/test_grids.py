@@ -16,8 +16,8 @@ SYMBOLS = "F H S s A B C G g a b c"
 def test_grids_round_trip_for_all_sizes_and_agents():
     rng = random.Random(0)
     for size in range(2, 11):
-        for agents in range(1, min(5, size * size // 2) + 1):
-            grid = oracles.random_grid(rng, size, rng.uniform(0, 0.5), agents)
+        for num_agents in range(1, min(5, size * size // 2) + 1):
+            grid = oracles.random_grid(rng, size, rng.uniform(0, 0.5), num_agents)
             instance = jaxlake.parse_grid(grid, max_size=10, max_agents=5)
             assert jaxlake.format_grid(instance) == grid
 
@@ -52,8 +52,8 @@ def test_stack_instances_padding_keeps_answers():
     batch = jaxlake.stack_instances([jaxlake.parse_grid(grid) for grid in grids])
     assert batch.holes.shape == (2, 3, 3)
     assert batch.agent_mask.tolist() == [[True, False, False], [True, True, True]]
-    for number, grid in enumerate(grids):
-        board = jaxlake.Instance(**{name: leaf[number] for name, leaf in vars(batch).items()})
+    for i, grid in enumerate(grids):
+        board = jaxlake.Instance(**{name: leaf[i] for name, leaf in vars(batch).items()})
         assert jaxlake.format_grid(board) == grid
         expected = jaxlake.parse_grid(grid, max_size=3, max_agents=3)
         for name, leaf in vars(expected).items():

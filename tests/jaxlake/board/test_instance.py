@@ -15,29 +15,29 @@ from jaxlake.solver.solution import unknown_solution
 BOARD = jaxlake.parse_grid(["S F g", "s H F", "F F G"], max_agents=3)
 
 
-def with_agent(starts: dict[int, tuple[int, int]], goals: dict[int, tuple[int, int]]) -> Instance:
+def move_agents(starts: dict[int, tuple[int, int]], goals: dict[int, tuple[int, int]]) -> Instance:
     """Return `BOARD` with other starts and goals."""
-    changed = {name: np.array(getattr(BOARD, name)) for name in ("starts", "goals")}
+    leaves = {name: np.array(getattr(BOARD, name)) for name in ("starts", "goals")}
     for name, cells in (("starts", starts), ("goals", goals)):
         for agent, cell in cells.items():
-            changed[name][agent] = cell
-    return replace(BOARD, **changed)
+            leaves[name][agent] = cell
+    return replace(BOARD, **leaves)
 
 
 INVALID_BOARDS = [
-    (with_agent({0: (2, 2)}, {}), r"\(2, 2\) as start of agent 0 and as goal of agent 0"),
-    (with_agent({1: (0, 0)}, {}), r"\(0, 0\) as start of agent 0 and as start of agent 1"),
-    (with_agent({}, {1: (2, 2)}), r"\(2, 2\) as goal of agent 0 and as goal of agent 1"),
+    (move_agents({0: (2, 2)}, {}), r"\(2, 2\) as start of agent 0 and as goal of agent 0"),
+    (move_agents({1: (0, 0)}, {}), r"\(0, 0\) as start of agent 0 and as start of agent 1"),
+    (move_agents({}, {1: (2, 2)}), r"\(2, 2\) as goal of agent 0 and as goal of agent 1"),
     (
-        with_agent({0: (1, 1)}, {}),
+        move_agents({0: (1, 1)}, {}),
         r"the start of agent 0 must be a free cell, got \(1, 1\), a hole",
     ),
     (
-        with_agent({}, {1: (3, 0)}),
+        move_agents({}, {1: (3, 0)}),
         r"goal of agent 1 must be a free cell, got \(3, 0\), outside of the board",
     ),
     (
-        with_agent({}, {0: (0, -1)}),
+        move_agents({}, {0: (0, -1)}),
         r"goal of agent 0 must be a free cell, got \(0, -1\), outside of the board",
     ),
     (replace(BOARD, size=np.int32(0)), r"size must be in \[1, 3\], got 0"),
@@ -125,16 +125,16 @@ def test_solve_of_a_batch_names_vmap():
 def test_jit_returns_unknown_for_invalid_boards():
     """If an agent starts at its goal, the search would return a suboptimal plan as OPTIMAL."""
     boards = [board for board, _ in INVALID_BOARDS] + [BOARD]
-    solved = jax.device_get(jax.jit(jax.vmap(jaxlake.solve))(stack_instances(boards)))
-    assert solved.status.tolist() == [Status.UNKNOWN] * len(INVALID_BOARDS) + [Status.OPTIMAL]
+    solutions = jax.device_get(jax.jit(jax.vmap(jaxlake.solve))(stack_instances(boards)))
+    assert solutions.status.tolist() == [Status.UNKNOWN] * len(INVALID_BOARDS) + [Status.OPTIMAL]
     unknown = jax.device_get(unknown_solution(64, 3))
     for name, leaf in vars(unknown).items():
         np.testing.assert_array_equal(
-            getattr(solved, name)[:-1], [leaf] * len(INVALID_BOARDS), name
+            getattr(solutions, name)[:-1], [leaf] * len(INVALID_BOARDS), name
         )
     expected = jax.device_get(jaxlake.solve(BOARD))
     jax.tree.map(
         lambda leaf, expected_leaf: np.testing.assert_array_equal(leaf[-1], expected_leaf),
-        solved,
+        solutions,
         expected,
     )

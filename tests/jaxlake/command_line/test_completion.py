@@ -4,7 +4,7 @@ import subprocess
 
 import pytest
 
-COMPLETE = """
+PROGRAM = """
 source "$1"
 COMP_WORDS=(jaxlake "${@:2}")
 COMP_CWORD=$(( ${#COMP_WORDS[@]} - 1 ))
@@ -28,6 +28,6 @@ def test_bash_completes_commands_actions_options_and_choices(words, expected, cl
     assert status == 0
     script.write_text(out)
     process = subprocess.run(
-        ["bash", "-c", COMPLETE, "bash", script, *words], capture_output=True, text=True, check=True
+        ["bash", "-c", PROGRAM, "bash", script, *words], capture_output=True, text=True, check=True
     )
     assert process.stdout.split() == [expected]

@@ -15,11 +15,11 @@ def requirements(monkeypatch, tmp_path):
     (tmp_path / "frozen-1.0.dist-info").mkdir()
     (tmp_path / "frozen-1.0.dist-info" / "METADATA").write_text("Name: frozen\nVersion: 1.0\n")
     (tmp_path / "frozen-1.0.dist-info" / "top_level.txt").write_text("frozen")
-    needed = {"": {"jax": ">=0.6"}, "adapters": {}}
-    monkeypatch.setattr(doctor, "get_requirements", lambda: needed)
+    requirements_by_extra = {"": {"jax": ">=0.6"}, "adapters": {}}
+    monkeypatch.setattr(doctor, "get_requirements", lambda: requirements_by_extra)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    return needed
+    return requirements_by_extra
 
 
 def test_doctor_imports_the_packages(cli, requirements):

@@ -38,15 +38,13 @@ def test_help_loads_no_jax():
     subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
 
 
-@pytest.mark.parametrize(
-    ("missing", "is_extra"), [("vllm.core", True), ("training.nothing", False)]
-)
-def test_missing_extra_is_named(missing, is_extra, cli, monkeypatch):
+@pytest.mark.parametrize(("module", "in_extra"), [("vllm.core", True), ("training.nothing", False)])
+def test_missing_extra_is_named(module, in_extra, cli, monkeypatch):
     def run(args):
-        raise ModuleNotFoundError(name=missing)
+        raise ModuleNotFoundError(name=module)
 
     monkeypatch.setattr("training.commands.report.run", run)
-    if is_extra:
+    if in_extra:
         status, _, err = cli("report", "somewhere")
         assert status == 2
         assert "`jaxlake report` needs the package 'vllm'" in err

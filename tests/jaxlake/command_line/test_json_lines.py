@@ -22,7 +22,7 @@ def start_command(*arguments, **options):
 
 
 @pytest.mark.parametrize(
-    ("line", "id", "message"),
+    ("line", "record_id", "message"),
     [
         (b"{", None, "not JSON: Expecting property name"),
         (b"[" * 100_000, None, "not JSON: brackets are nested more than 100 deep"),
@@ -40,22 +40,22 @@ def start_command(*arguments, **options):
         (b'{"id": {"a": 1}, "refuse": 1}', {"a": 1}, "refused"),
     ],
 )
-def test_invalid_line_gives_an_error_with_its_id(line, id, message):
-    def read(record):
+def test_invalid_line_gives_an_error_with_its_id(line, record_id, message):
+    def parse_record(record):
         if "refuse" in record:
             raise RecordError("refused")
         return record
 
     lines = [b'\xef\xbb\xbf{"id": 1}\r\n', b" \n", "\u00a0\n".encode(), line, b"{}"]
-    numbers, (first, error, last) = zip(*read_records(lines, read), strict=True)
+    numbers, (first, error, last) = zip(*read_records(lines, parse_record), strict=True)
     assert numbers == (1, 4, 5)
     assert (first, last) == ({"id": 1}, {})
-    assert error.result == {"id": id, "error": str(error)}
+    assert error.result == {"id": record_id, "error": str(error)}
     assert str(error).startswith(message)
 
 
-def test_invalid_lines_are_named_with_status_1(cli, write):
-    file = write(BOARD, {"id": 9, "grid": ["S X", "G F"]}, BOARD)
+def test_invalid_lines_are_named_with_status_1(cli, write_lines):
+    file = write_lines(BOARD, {"id": 9, "grid": ["S X", "G F"]}, BOARD)
     result = cli("solve", file)
     assert result.status == 1
     assert [answer["id"] for answer in result.records] == ["b", 9, "b"]
@@ -65,12 +65,12 @@ def test_invalid_lines_are_named_with_status_1(cli, write):
     assert f"jaxlake: {file}:2: {result.records[1]['error']}" in result.err.splitlines()
 
 
-def test_output_file_is_written_atomically(cli, write, tmp_path):
+def test_output_file_is_written_atomically(cli, write_lines, tmp_path):
     output = tmp_path / "answers.jsonl"
     output.write_text("old")
     assert cli("solve", tmp_path / "missing.jsonl", "--output", output).status == 2
     assert output.read_text() == "old"
-    assert cli("solve", write(BOARD), "--output", output) == (0, "", "")
+    assert cli("solve", write_lines(BOARD), "--output", output) == (0, "", "")
     assert json.loads(output.read_text())["status"] == "OPTIMAL"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["answers.jsonl", "lines.jsonl"]
 
@@ -84,8 +84,10 @@ def test_output_file_is_written_atomically(cli, write, tmp_path):
         (["lines.jsonl", "--output", "no/such/file"], "no/such/file: can't be written: No such"),
     ],
 )
-def test_unreadable_files_give_one_message(arguments, message, cli, write, tmp_path, monkeypatch):
-    write(BOARD)
+def test_unreadable_files_give_one_message(
+    arguments, message, cli, write_lines, tmp_path, monkeypatch
+):
+    write_lines(BOARD)
     (tmp_path / "a.scen").write_text("version 1\n")
     monkeypatch.chdir(tmp_path)
     status, out, err = cli("solve", *arguments)
@@ -101,25 +103,25 @@ JUNK_LINES = "junk\n" * 1200
 def test_closed_pipe_ends_command_quietly(tmp_path):
     file = tmp_path / "junk.jsonl"
     file.write_text(JUNK_LINES)
-    with start_command("solve", str(file)) as running:
-        running.stdout.close()
-        errors = running.stderr.read()
-        assert running.wait(timeout=60) == 141
-    assert all(line.startswith(f"jaxlake: {file}:") for line in errors.splitlines())
+    with start_command("solve", str(file)) as process:
+        process.stdout.close()
+        stderr = process.stderr.read()
+        assert process.wait(timeout=60) == 141
+    assert all(line.startswith(f"jaxlake: {file}:") for line in stderr.splitlines())
 
 
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_signal_ends_command_quietly(number, status):
-    with start_command("solve", "-", stdin=subprocess.PIPE) as running:
-        running.stdin.write(JUNK_LINES)
-        running.stdin.flush()
+@pytest.mark.parametrize(("signal_number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_signal_ends_command_quietly(signal_number, status):
+    with start_command("solve", "-", stdin=subprocess.PIPE) as process:
+        process.stdin.write(JUNK_LINES)
+        process.stdin.flush()
         # The first answer shows that the command has started and waits for input.
-        assert "error" in json.loads(running.stdout.readline())
-        running.send_signal(number)
+        assert "error" in json.loads(process.stdout.readline())
+        process.send_signal(signal_number)
         # The input stays open, because its end would also end the command.
-        assert running.wait(timeout=60) == status
-        errors = running.stderr.read()
-    assert all(line.startswith("jaxlake: <stdin>:") for line in errors.splitlines())
+        assert process.wait(timeout=60) == status
+        stderr = process.stderr.read()
+    assert all(line.startswith("jaxlake: <stdin>:") for line in stderr.splitlines())
 
 
 def test_progress_shows_rate_and_known_total(monkeypatch, capsys):
@@ -128,7 +130,7 @@ def test_progress_shows_rate_and_known_total(monkeypatch, capsys):
     assert capsys.readouterr().err == ""
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     list(json_lines.report_progress([{}, {}], total=4))
-    _, first, second, last = capsys.readouterr().err.split("\r\x1b[K")
-    assert re.fullmatch(r"1 of 4 boards, [\d,]+/s", first)
-    assert second.startswith("2 of 4 boards, ")
-    assert last == ""
+    _, first_report, second_report, last_report = capsys.readouterr().err.split("\r\x1b[K")
+    assert re.fullmatch(r"1 of 4 boards, [\d,]+/s", first_report)
+    assert second_report.startswith("2 of 4 boards, ")
+    assert last_report == ""

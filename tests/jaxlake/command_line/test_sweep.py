@@ -20,7 +20,7 @@ chunk: 4
 
 
 @pytest.fixture
-def spec(tmp_path):
+def spec_file(tmp_path):
     path = tmp_path / "sweep.yaml"
     path.write_text(SPEC)
     return path
@@ -32,29 +32,29 @@ def _use_counting_program(monkeypatch):
     monkeypatch.setattr("jaxlake.sweeps.driver.chunk_program", small_sweep.counting_program)
 
 
-def test_sweep_runs_and_resumes(spec, cli, tmp_path):
-    out = tmp_path / "out"
-    first = cli("sweep", spec, "--out", out, "--part", "1/2")
-    assert (first.status, first.out) == (0, f"{out}: part 1/2 is done\n")
-    second = cli("sweep", "run", "--out", out, spec)
-    assert (second.status, second.out) == (0, f"{out}: 12 rows\n")
-    assert second.err.splitlines()[0] == "jaxlake: 1 of 2 chunks"
-    assert second.err.splitlines()[-1].startswith("jaxlake: 2 of 2 chunks")
-    assert len(read(out)["policy"]) == 12
+def test_sweep_runs_and_resumes(spec_file, cli, tmp_path):
+    sweep_folder = tmp_path / "out"
+    result = cli("sweep", spec_file, "--out", sweep_folder, "--part", "1/2")
+    assert (result.status, result.out) == (0, f"{sweep_folder}: part 1/2 is done\n")
+    result = cli("sweep", "run", "--out", sweep_folder, spec_file)
+    assert (result.status, result.out) == (0, f"{sweep_folder}: 12 rows\n")
+    assert result.err.splitlines()[0] == "jaxlake: 1 of 2 chunks"
+    assert result.err.splitlines()[-1].startswith("jaxlake: 2 of 2 chunks")
+    assert len(read(sweep_folder)["policy"]) == 12
 
 
-def test_dry_run_prints_the_size_and_writes_nothing(spec, cli, tmp_path):
+def test_dry_run_prints_the_size_and_writes_nothing(spec_file, cli, tmp_path):
     changes = ["--set", "grid.hole_ratio.count=1000", "boards=256"]
-    result = cli("sweep", spec, "--dry-run", *changes, "--part", "0/2")
+    result = cli("sweep", spec_file, "--dry-run", *changes, "--part", "0/2")
     assert result.status == 0
-    lines = dict(line.split("  ", 1) for line in result.out.splitlines())
-    values = {name: value.strip() for name, value in lines.items()}
+    entries = dict(line.split("  ", 1) for line in result.out.splitlines())
+    values = {name: value.strip() for name, value in entries.items()}
     assert values["configurations"] == "2,000"
     assert values["rows"] == "4,000"
     assert values["boards"] == "512,000"
     assert values["chunks (part 0/2)"] == "250 of 4 configurations"
     assert {"on disk (part 0/2)", "memory", "expected time (part 0/2)"} <= set(values)
-    assert list(tmp_path.iterdir()) == [spec]
+    assert list(tmp_path.iterdir()) == [spec_file]
 
 
 @pytest.mark.parametrize(
@@ -68,28 +68,28 @@ def test_dry_run_prints_the_size_and_writes_nothing(spec, cli, tmp_path):
         (["--out", "gs:/x"], "must be a string with two slashes"),
     ],
 )
-def test_sweep_names_invalid_input(words, message, spec, cli):
-    result = cli("sweep", spec, *(word.format(spec=spec) for word in words))
+def test_sweep_names_invalid_input(words, message, spec_file, cli):
+    result = cli("sweep", spec_file, *(word.format(spec=spec_file) for word in words))
     assert result.status == 2
-    assert message.format(spec=spec) in result.err
+    assert message.format(spec=spec_file) in result.err
 
 
-def test_missing_pyarrow_is_named_with_the_extra(spec, cli, tmp_path, monkeypatch):
+def test_missing_pyarrow_is_named_with_the_extra(spec_file, cli, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    result = cli("sweep", spec, "--out", tmp_path / "out")
+    result = cli("sweep", spec_file, "--out", tmp_path / "out")
     assert result.status == 2
     assert "jaxlake[sweeps]" in result.err
     assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.slow
-def test_terminated_sweep_ends_with_143_and_resumes(spec, tmp_path):
-    command = [sys.executable, "-m", "jaxlake", "sweep", spec, "--out", tmp_path / "out"]
+def test_terminated_sweep_ends_with_143_and_resumes(spec_file, tmp_path):
+    command = [sys.executable, "-m", "jaxlake", "sweep", spec_file, "--out", tmp_path / "out"]
     command += ["--set", "max_candidates=2048", "horizon=16", "max_steps=16"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr.readline() == "jaxlake: 0 of 2 chunks\n"
         process.send_signal(signal.SIGTERM)
         assert process.wait() == 143
-    resumed = subprocess.run(command, capture_output=True, text=True)
-    assert (resumed.returncode, resumed.stdout) == (0, f"{tmp_path / 'out'}: 12 rows\n")
+    result = subprocess.run(command, capture_output=True, text=True)
+    assert (result.returncode, result.stdout) == (0, f"{tmp_path / 'out'}: 12 rows\n")
     assert not list((tmp_path / "out").rglob("*.tmp"))

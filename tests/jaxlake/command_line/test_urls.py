@@ -11,28 +11,28 @@ from jaxlake.command_line.arguments import any_path
 from jaxlake.command_line.entry import make_parser
 from tests.jaxlake.datasets import small_set
 
-PATHS = {"ANSWERS", "CONFIG", "DIR", "FILE", "FOLDER", "PATH", "RESULTS"}
-PATHS |= {"RUN", "SOURCE", "SPEC", "STUDY", "TARGET"}
+METAVARS = {"ANSWERS", "CONFIG", "DIR", "FILE", "FOLDER", "PATH", "RESULTS"}
+METAVARS |= {"RUN", "SOURCE", "SPEC", "STUDY", "TARGET"}
 
 
-def all_arguments(parser, command=()):
+def iter_arguments(parser, command=()):
     """Yield (command, action) for each argument of all commands."""
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
-            for name, inner in action.choices.items():
-                yield from all_arguments(inner, (*command, name))
+            for name, subparser in action.choices.items():
+                yield from iter_arguments(subparser, (*command, name))
         else:
             yield " ".join(command), action
 
 
 def test_paths_take_urls_for_sets_and_sweeps_only():
-    paths = [(c, a) for c, a in all_arguments(make_parser(complete=True)) if a.metavar in PATHS]
-    assert len(paths) > 20
-    for _, action in paths:
+    pairs = [(c, a) for c, a in iter_arguments(make_parser(complete=True)) if a.metavar in METAVARS]
+    assert len(pairs) > 20
+    for _, action in pairs:
         if action.type is not any_path:
             with pytest.raises(argparse.ArgumentTypeError, match="mount the bucket"):
                 action.type("gs://bucket/folder")
-    assert {command for command, action in paths if action.type is any_path} == {
+    assert {command for command, action in pairs if action.type is any_path} == {
         "dataset make",
         "dataset info",
         "dataset convert",
@@ -69,10 +69,10 @@ def test_dataset_commands_read_a_remote_set(cli, tmp_path):
     small_set.make(tmp_path / "set")
     url = f"memory://{tmp_path}/store"
     fsspec.filesystem("memory").put(f"{tmp_path}/set/", f"{url}/", recursive=True)
-    local, remote = (
+    local_result, remote_result = (
         cli("dataset", "info", location, "--verify") for location in (tmp_path / "set", url)
     )
-    assert (remote.status, remote.out) == (0, local.out)
+    assert (remote_result.status, remote_result.out) == (0, local_result.out)
     for name, source in (("a.jsonl", tmp_path / "set"), ("b.jsonl", url)):
         assert cli("dataset", "convert", source, tmp_path / name).status == 0
     assert (tmp_path / "a.jsonl").read_bytes() == (tmp_path / "b.jsonl").read_bytes()

@@ -1,4 +1,4 @@
 """A fixture that runs the command line."""
 
 from tests.commands import cli as cli
-from tests.commands import write as write
+from tests.commands import write_lines as write_lines

@@ -24,11 +24,11 @@ def current(tmp_path):
 
 
 @pytest.fixture
-def apply(cli, write, current):
+def apply(cli, write_lines, current):
     """Reviews the lines of a file against the current configuration."""
 
     def apply(*lines, config=SCRATCH):
-        return cli("engineer", "apply", config, "--current", current, write(*lines))
+        return cli("engineer", "apply", config, "--current", current, write_lines(*lines))
 
     return apply
 
