@@ -31,9 +31,9 @@ def open_frozen_policy(config: RunConfig, folder: Path) -> Iterator[tuple[Policy
     The engine copies the weights, so the loaded weights are freed before the first request.
     """
     advice = "use more devices in model.mesh or a smaller sampling.max_num_seqs"
-    with report_out_of_memory(advice), tempfile.TemporaryDirectory() as temporary:
+    with report_out_of_memory(advice), tempfile.TemporaryDirectory() as temporary_folder:
         policy, params = load_run_policy(folder, config)
-        engine_folder = Path(temporary) / "engine"
+        engine_folder = Path(temporary_folder) / "engine"
         sampler = start_sampler(policy, params, config.sampling, engine_folder, seed=config.seed)
         del params
         try:
@@ -43,7 +43,7 @@ def open_frozen_policy(config: RunConfig, folder: Path) -> Iterator[tuple[Policy
 
 
 def evaluate(
-    config: RunConfig, model: str | Path, output: Path | None, *, samples: int = 1
+    config: RunConfig, model: str | Path, output: Path | None, *, num_samples: int = 1
 ) -> None:
     """Measure a model on the validation set of a configuration, and print its rates.
 
@@ -51,38 +51,40 @@ def evaluate(
         config: The configuration with the validation set.
         model: Name or folder of the model.
         output: JSON file for the rates; None writes no file.
-        samples: Number of answers per instance. With several, the rates include pass@k.
+        num_samples: Number of answers per instance. With several, the rates include pass@k.
     """
     folder = resolve_model(str(model))
     boards = validation_set(config)
     with open_frozen_policy(config, folder) as (policy, sampler):
         answers = generate_answers(
-            config, policy, sampler, boards, title="evaluate", samples=samples
+            config, policy, sampler, boards, title="evaluate", num_samples=num_samples
         )
     episodes = [
         episode
-        for sample in range(samples)
-        for episode in judge_answers(config, boards, answers[sample::samples])
+        for sample in range(num_samples)
+        for episode in judge_answers(config, boards, answers[sample::num_samples])
     ]
     title = f"{model} on {len(boards)} {get_domain(config).instance}s"
-    rates_json = _print_rates(config, title, episodes, samples)
-    readable = sum(episode.parsed for episode in episodes)
-    truncated = sum(episode.truncated for episode in episodes)
-    console.print(f"{readable} of {len(episodes)} answers are readable; {truncated} were cut off.")
+    rates_json = _print_rates(config, title, episodes, num_samples)
+    num_readable = sum(episode.parsed for episode in episodes)
+    num_truncated = sum(episode.truncated for episode in episodes)
+    console.print(
+        f"{num_readable} of {len(episodes)} answers are readable; {num_truncated} were cut off."
+    )
     if output is not None:  # after the table, since writing may fail
         TextFile(output).write(json.dumps({"model": str(model), **rates_json}, indent=2) + "\n")
 
 
 def _print_rates(
-    config: RunConfig, title: str, episodes: Sequence[EpisodeRecord], samples: int
+    config: RunConfig, title: str, episodes: Sequence[EpisodeRecord], num_samples: int
 ) -> dict[str, Any]:
     """Print a table of the rates by group, and return them as JSON."""
     rates, domain = compute_validation_rates(0, episodes), get_domain(config)
     has_isr = rates.total.isr is not None
     metrics = {"valid": VALID if has_isr else "valid"}
     metrics |= {term.key: METRIC_NAMES.get(term.key, term.name) for term in domain.scores}
-    sizes = pass_sizes(samples)
-    headings = [*metrics.values(), *([ISR] * has_isr), *(f"pass@{k}" for k in sizes[1:])]
+    ks = pass_sizes(num_samples)
+    headings = [*metrics.values(), *([ISR] * has_isr), *(f"pass@{k}" for k in ks[1:])]
     table = new_table(title, domain.space.group_label, *headings)
     rates_json = rates.model_dump(mode="json", exclude={"stage"})
     rows = [
@@ -96,9 +98,9 @@ def _print_rates(
         ]
         if (isr := format_isr(row)) is not None:
             cells.append(isr)
-        at_k = {k: pass_rate(((answer.id, answer.valid) for answer in answers), k) for k in sizes}
-        table.add_row(name, *cells, *(format_interval(*at_k[k]) for k in sizes[1:]))
-        if samples > 1:
+        at_k = {k: pass_rate(((answer.id, answer.valid) for answer in answers), k) for k in ks}
+        table.add_row(name, *cells, *(format_interval(*at_k[k]) for k in ks[1:]))
+        if num_samples > 1:
             entry["pass_at"] = {k: list(map(six_digits, rate)) for k, rate in at_k.items()}
     print_table(table)
     return rates_json

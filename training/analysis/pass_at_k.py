@@ -40,15 +40,15 @@ def pass_rate(outcomes: Iterable[tuple[Hashable, bool]], k: int = 1) -> tuple[fl
     return mean, float(low), float(high)
 
 
-def pass_sizes(samples: int) -> list[int]:
-    """Return the values of k to report: powers of two below `samples`, and `samples` itself."""
-    return [*(2**power for power in range((samples - 1).bit_length())), samples]
+def pass_sizes(num_samples: int) -> list[int]:
+    """Return the values of k to report: powers of two below `num_samples`, and itself."""
+    return [*(2**power for power in range((num_samples - 1).bit_length())), num_samples]
 
 
-def check_samples(samples: int, temperature: float) -> None:
+def check_samples(num_samples: int, temperature: float) -> None:
     """Raise a `UserError` for several samples with greedy decoding."""
-    if samples > 1 and temperature == 0.0:
+    if num_samples > 1 and temperature == 0.0:
         raise UserError(
             "--samples must be 1 with validation.temperature = 0, because all answers would be "
-            f"equal, got {samples}"
+            f"equal, got {num_samples}"
         )

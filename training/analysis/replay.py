@@ -39,7 +39,7 @@ def replay_stage(path: Path, stage: int, kinds: Sequence[str]) -> list[Design]:
 
     def create_engineer(kind: str) -> Engineer:
         try:
-            return make_engineer(config, directory, results, models, kind=kind)
+            return make_engineer(config, directory, results, model_server, kind=kind)
         except (EngineerError, ValueError) as error:
             raise UserError(f"engineer {kind}: {error}") from error
 
@@ -56,7 +56,7 @@ def replay_stage(path: Path, stage: int, kinds: Sequence[str]) -> list[Design]:
             raise UserError(f"{kind}: engineer.max_context_tokens: {error}") from error
         return design.model_copy(update={"engineer": kind})
 
-    with ModelServer(config.sampling, config.engineer) as models:
+    with ModelServer(config.sampling, config.engineer) as model_server:
         # An unknown engineer raises here, before any request.
         engineers = [(kind, create_engineer(kind)) for kind in kinds]
         return [request_design(kind, engineer) for kind, engineer in engineers]

@@ -52,9 +52,9 @@ def audit_run(path: Path, *, deep: bool = True) -> Iterator[StageAudit]:
     stages = directory.complete_stages()
     for stage in stages:
         yield audit.stage(stage, deep=deep)
-    last = config.stages.count if directory.finished() else max(stages, default=-1)
-    missing = sorted(set(range(last + 1)) - set(stages))
-    problems = [f"stages/{stage}/digests.json: is missing" for stage in missing]
+    last_stage = config.stages.count if directory.finished() else max(stages, default=-1)
+    missing_stages = sorted(set(range(last_stage + 1)) - set(stages))
+    problems = [f"stages/{stage}/digests.json: is missing" for stage in missing_stages]
     problems += [f"stages/{stage}: is extra" for stage in stages if stage > config.stages.count]
     if not problems and directory.finished():
         problems += audit.summary_problems()
@@ -79,43 +79,43 @@ class _Audit:
         """Compare the digests of a stage, and recompute its derived files if `deep`."""
         files = self.directory.stage(stage)
         try:
-            recorded = files.digests.read()
-            problems = list(self._digest_problems(stage, recorded))
+            stage_digests = files.digests.read()
+            problems = list(self._digest_problems(stage, stage_digests))
             if deep and not problems:
-                problems += self._answer_problems(stage, recorded)
+                problems += self._answer_problems(stage, stage_digests)
                 if stage > 0:
-                    problems += self._board_problems(stage, recorded)
+                    problems += self._board_problems(stage, stage_digests)
                     problems += self._design_problems(stage)
-            return StageAudit(stage, len(recorded.files), tuple(problems))
+            return StageAudit(stage, len(stage_digests.files), tuple(problems))
         except UserError as error:
             problem = str(error).replace(f"{self.directory.path}/", "")
             return StageAudit(stage, 0, (problem,))
 
-    def _digest_problems(self, stage: int, recorded: StageDigests) -> Iterator[str]:
+    def _digest_problems(self, stage: int, stage_digests: StageDigests) -> Iterator[str]:
         files = self.directory.stage(stage)
-        actual = record_digests(files) | weight_digests(files)
-        for name in sorted({*recorded.files, *actual}):
-            if name not in recorded.files:
+        actual_files = record_digests(files) | weight_digests(files)
+        for name in sorted({*stage_digests.files, *actual_files}):
+            if name not in stage_digests.files:
                 yield f"{name}: has no digest"
-            elif name not in actual:
+            elif name not in actual_files:
                 yield f"{name}: is missing"
-            elif actual[name] != recorded.files[name]:
+            elif actual_files[name] != stage_digests.files[name]:
                 yield f"{name}: was changed"
-        if recorded.stage != stage:
-            yield f"digests.json: is of stage {recorded.stage}"
-        if recorded.config != digest_stage_file(self.directory.config_file):
+        if stage_digests.stage != stage:
+            yield f"digests.json: is of stage {stage_digests.stage}"
+        if stage_digests.config != digest_stage_file(self.directory.config_file):
             yield "config.yaml: was changed, or the stage is another run's"
         if stage == 0:
             try:
                 check_inherited_weights(self.config, self.directory)
             except UserError as error:
                 yield str(error).replace(f"{self.directory.path}/", "")
-        if recorded.metrics != metrics_digest(self.directory.metrics.read(), stage):
+        if stage_digests.metrics != metrics_digest(self.directory.metrics.read(), stage):
             yield "metrics.jsonl: the stage's lines were changed"
 
-    def _answer_problems(self, stage: int, recorded: StageDigests) -> Iterator[str]:
+    def _answer_problems(self, stage: int, stage_digests: StageDigests) -> Iterator[str]:
         """Draw the validation set again, and score the answers to it."""
-        if instances_digest(self.config, self.validation) != recorded.validation_set:
+        if instances_digest(self.config, self.validation) != stage_digests.validation_set:
             yield "validation set: another one is drawn"
             return
         episodes = self.results[stage].episodes
@@ -125,28 +125,28 @@ class _Audit:
         if len(answers) != len(self.validation):
             yield f"episodes.jsonl: {len(answers)} answers to {len(self.validation)} instances"
             return
-        recomputed = judge_answers(self.config, self.validation, answers)
-        for row, pair in enumerate(zip(recomputed, episodes, strict=True)):
+        recomputed_episodes = judge_answers(self.config, self.validation, answers)
+        for row, pair in enumerate(zip(recomputed_episodes, episodes, strict=True)):
             if pair[0] != pair[1]:
                 yield f"episodes.jsonl:{row + 1}: the answer is scored otherwise"
                 return
 
-    def _board_problems(self, stage: int, recorded: StageDigests) -> Iterator[str]:
+    def _board_problems(self, stage: int, stage_digests: StageDigests) -> Iterator[str]:
         """Draw the training instances of a stage again."""
         config, files = self.config, self.directory.stage(stage)
         configuration = get_configuration(config, self.results, stage)
         if configuration != files.configuration.read():
             yield "configuration.json: is not what was decided"
-        recomputed = get_stage_instances(
+        stage_instances = get_stage_instances(
             config, self.directory, stage, configuration, self.validation, earlier=self.boards
         )
         if len(self.boards) == stage - 1:
-            self.boards.append(recomputed.instances)
-        if instances_digest(config, recomputed.instances) != recorded.instances:
+            self.boards.append(stage_instances.instances)
+        if instances_digest(config, stage_instances.instances) != stage_digests.instances:
             yield "training instances: others are drawn"
-        if recomputed.statistics != files.environment.read():
+        if stage_instances.statistics != files.environment.read():
             yield "environment.json: differs from the instances that are drawn again"
-        if recomputed.shortfalls != files.shortfalls.read():
+        if stage_instances.shortfalls != files.shortfalls.read():
             yield "shortfalls.json: differs from the instances that are drawn again"
 
     def _design_problems(self, stage: int) -> Iterator[str]:
@@ -156,12 +156,12 @@ class _Audit:
             yield "gate.json: the gate says something else"
         view = make_stage_view(self.config, results, stage)
         guard, configuration = make_design_settings(self.config).guard, view.current
-        for line, answer in enumerate(files.answers.read(), start=1):
+        for line_number, answer in enumerate(files.answers.read(), start=1):
             if answer.text is None:
                 continue
             review = review_answer(answer.text, view.current, view.domain, guard)
             if (review.kind, review.reason) != (answer.kind, answer.reason):
-                yield f"answers.jsonl:{line}: the review says {review.kind}"
+                yield f"answers.jsonl:{line_number}: the review says {review.kind}"
             configuration = review.configuration or view.current
         decision = results[stage].decision
         if decision is None or decision.configuration.values() != configuration.values():

@@ -69,13 +69,13 @@ def check_weight_digests(directory: RunDirectory, stage: int, *, contents: bool 
     files = directory.stage(stage)
     if not files.digests.exists():
         return
-    recorded = files.digests.read().files
+    recorded_digests = files.digests.read().files
     if contents:
         actual = weight_digests(files)
     else:
-        actual = {name: recorded.get(name, "") for name in _list_weight_files(files)}
-    for name in sorted({name for name in recorded if "/" in name} | set(actual)):
-        if recorded.get(name) != actual.get(name):
+        actual = {name: recorded_digests.get(name, "") for name in _list_weight_files(files)}
+    for name in sorted({name for name in recorded_digests if "/" in name} | set(actual)):
+        if recorded_digests.get(name) != actual.get(name):
             raise UserError(
                 f"{files.path / name}: differs from its digest in {files.digests.path.name} of "
                 f"stage {stage}; restore the file"
@@ -84,11 +84,11 @@ def check_weight_digests(directory: RunDirectory, stage: int, *, contents: bool 
 
 def check_inherited_weights(config: RunConfig, directory: RunDirectory) -> None:
     """Raise a `UserError` if the weights that a run took from another run have changed."""
-    start, folder = config.started_from, directory.initial_policy
-    if start is not None and (
-        not folder.is_dir() or digests.folder_digest(folder) != start.weights
+    origin, folder = config.started_from, directory.initial_policy
+    if origin is not None and (
+        not folder.is_dir() or digests.folder_digest(folder) != origin.weights
     ):
-        raise UserError(f"{folder}: must contain the weights of {start.run}; restore the folder")
+        raise UserError(f"{folder}: must contain the weights of {origin.run}; restore the folder")
 
 
 def instances_digest(config: RunConfig, instances: Instances) -> str:

@@ -39,34 +39,40 @@ _LEARNERS = 100
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     describe(parser, run, _HELP)
-    name = "engineer to compare with the baselines; repeatable (default: all scripted engineers)"
-    parser.add_argument("--engineer", metavar="NAME", action="append", default=[], help=name)
-    count = f"learners per track, at least 2 ({_LEARNERS})"
-    parser.add_argument(
-        "--learners", metavar="N", type=number(int, 2), default=_LEARNERS, help=count
+    engineer_help = (
+        "engineer to compare with the baselines; repeatable (default: all scripted engineers)"
     )
-    groups = "tracks by their number of groups (2,4,8)"
     parser.add_argument(
-        "--groups", metavar="2,4,8", type=whole_numbers, default=[2, 4, 8], help=groups
+        "--engineer", metavar="NAME", action="append", default=[], help=engineer_help
     )
-    controls = "skip the controls with false evidence, which need 2 of every 3 calls"
-    parser.add_argument("--no-controls", action="store_true", help=controls)
+    learners_help = f"learners per track, at least 2 ({_LEARNERS})"
+    parser.add_argument(
+        "--learners", metavar="N", type=number(int, 2), default=_LEARNERS, help=learners_help
+    )
+    groups_help = "tracks by their number of groups (2,4,8)"
+    parser.add_argument(
+        "--groups", metavar="2,4,8", type=whole_numbers, default=[2, 4, 8], help=groups_help
+    )
+    controls_help = "skip the controls with false evidence, which need 2 of every 3 calls"
+    parser.add_argument("--no-controls", action="store_true", help=controls_help)
     parser.add_argument("--out", metavar="FILE", type=local_name, help="write the results as JSON")
-    compare = "print two files of results side by side, and evaluate nothing"
-    parser.add_argument("--compare", metavar=("A", "B"), nargs=2, type=local_path, help=compare)
-    model = parser.add_argument_group("for models")
-    style = "full: contexts in sentences (default); compact: in symbols, for small models (default "
-    style += "for jaxlake-base)"
-    model.add_argument("--style", choices=("full", "compact"), help=style)
-    engine = "engine for Hugging Face models: the trainee's own decoder (default) or vLLM"
-    model.add_argument("--sampler", choices=("jax", "vllm"), default="jax", help=engine)
-    model.add_argument(
+    files_help = "print two files of results side by side, and evaluate nothing"
+    parser.add_argument("--compare", metavar=("A", "B"), nargs=2, type=local_path, help=files_help)
+    models = parser.add_argument_group("for models")
+    style_help = "full: contexts in sentences (default); compact: in symbols, for small models "
+    style_help += "(default for jaxlake-base)"
+    models.add_argument("--style", choices=("full", "compact"), help=style_help)
+    sampler_help = "engine for Hugging Face models: the trainee's own decoder (default) or vLLM"
+    models.add_argument("--sampler", choices=("jax", "vllm"), default="jax", help=sampler_help)
+    models.add_argument(
         "--endpoint", metavar="URL", help="address of the models' API, ending in /v1"
     )
-    key = "environment variable that holds the key (default: no key is sent)"
-    model.add_argument("--api-key-env", metavar="VAR", help=key)
-    tokens = "longest answer (512)"
-    model.add_argument("--max-tokens", metavar="N", type=number(int, 1), default=512, help=tokens)
+    key_help = "environment variable that holds the key (default: no key is sent)"
+    models.add_argument("--api-key-env", metavar="VAR", help=key_help)
+    tokens_help = "longest answer (512)"
+    models.add_argument(
+        "--max-tokens", metavar="N", type=number(int, 1), default=512, help=tokens_help
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -75,9 +81,9 @@ def run(args: argparse.Namespace) -> int:
         return _compare(args.compare)
     from engineer.bench.version import track
 
-    for groups in args.groups:
+    for num_groups in args.groups:
         try:
-            track(groups)
+            track(num_groups)
         except ValueError as error:
             raise UserError(f"--{error}") from None
     require_writable(args.out)
@@ -97,8 +103,8 @@ def run(args: argparse.Namespace) -> int:
 def _compare(paths: Sequence[Path]) -> int:
     from engineer.bench.scores import comparison_table, read_results
 
-    files = [read_results(path) for path in paths]
-    print(comparison_table([path.stem for path in paths], files))
+    results = [read_results(path) for path in paths]
+    print(comparison_table([path.stem for path in paths], results))
     return 0
 
 
@@ -110,14 +116,14 @@ def _play_all(names: Sequence[str], args: argparse.Namespace) -> "Results":
     entries: list[Entry] = []
     for name in dict.fromkeys([BASELINE, "random", "easy_to_hard", *(names or SCRIPTED)]):
         with _open_contestant(name, args) as contestant:
-            for groups in args.groups:
-                print(f"jaxlake: {name}, {groups} groups", file=sys.stderr, flush=True)
-                entries += _play(name, contestant, groups, args)
+            for num_groups in args.groups:
+                print(f"jaxlake: {name}, {num_groups} groups", file=sys.stderr, flush=True)
+                entries += _play(name, contestant, num_groups, args)
     return Results(entries=tuple(entries))
 
 
 def _play(
-    name: str, contestant: "Contestant", groups: int, args: argparse.Namespace
+    name: str, contestant: "Contestant", num_groups: int, args: argparse.Namespace
 ) -> "Iterator[Entry]":
     """Yield the results of an engineer on a track, and of its controls if it has any."""
     from engineer.bench.play import play
@@ -126,14 +132,14 @@ def _play(
     from engineer.engineers.controls import CONTROLS
 
     factory, settings = contestant
-    bench_track = track(groups)
+    bench_track = track(num_groups)
     learners = bench_track.learners(args.learners)
-    yield Entry.from_result(name, groups, play(factory, learners, bench_track.domain, settings))
+    yield Entry.from_result(name, num_groups, play(factory, learners, bench_track.domain, settings))
     if name in EVIDENCE_FREE or args.no_controls:
         return
     for prefix, control in CONTROLS.items():
         result = play(_compose(control, factory), learners, bench_track.domain, settings)
-        yield Entry.from_result(f"{prefix}:{name}", groups, result)
+        yield Entry.from_result(f"{prefix}:{name}", num_groups, result)
 
 
 def _compose(control: "type[AlteredEvidence]", factory: "EngineerFactory") -> "EngineerFactory":
@@ -153,11 +159,11 @@ def _open_contestant(name: str, args: argparse.Namespace) -> "Iterator[Contestan
     from training.phases.standalone_engineers import open_engineer
 
     style: ContextStyle = args.style or ("compact" if name == "jaxlake-base" else "full")
-    with open_engineer(name, _make_choice(name, style, args), args.sampler) as engineer:
+    with open_engineer(name, _make_config(name, style, args), args.sampler) as engineer:
         yield lambda run: engineer, DesignSettings(style=style)
 
 
-def _make_choice(name: str, style: "ContextStyle", args: argparse.Namespace) -> "EngineerConfig":
+def _make_config(name: str, style: "ContextStyle", args: argparse.Namespace) -> "EngineerConfig":
     """Return the settings of a model, as in the section `engineer` of a run."""
     from pydantic import ValidationError
 
@@ -188,7 +194,7 @@ def _require_engineer(name: str, args: argparse.Namespace) -> None:
         return
     if split_control_name(name)[0] is not None:
         raise UserError(f"--engineer must not be a control, got {name!r}: all controls are played")
-    _make_choice(name, "full", args)
+    _make_config(name, "full", args)
     if args.endpoint or ":" in name or name == "jaxlake-base":
         return
     if "/" not in name:

@@ -76,32 +76,36 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     describe(parser, None, _HELP)
     actions = add_actions(parser)
-    apply = add_action(actions, "apply", _apply, "review answers (JSON lines)", _APPLY)
+    apply = add_action(actions, "apply", _review_answers, "review answers (JSON lines)", _APPLY)
     add_configuration(apply)
     apply.add_argument(
         "answers", metavar="ANSWERS", type=local_name, help="JSON lines; - reads standard input"
     )
-    current = "the configuration in force, YAML or JSON as in a run's stages"
-    apply.add_argument("--current", metavar="FILE", type=local_path, required=True, help=current)
+    file_help = "the configuration in force, YAML or JSON as in a run's stages"
+    apply.add_argument("--current", metavar="FILE", type=local_path, required=True, help=file_help)
     add_output(apply)
     add_trust(apply)
 
-    context = add_action(actions, "context", _context, "print the engineer's context", _CONTEXT)
-    replay = add_action(actions, "replay", _replay, "give a context to other engineers", _REPLAY)
+    context = add_action(
+        actions, "context", _print_context, "print the engineer's context", _CONTEXT
+    )
+    replay = add_action(
+        actions, "replay", _replay_stage, "give a context to other engineers", _REPLAY
+    )
     for action in (context, replay):
         add_run(action)
         add_trust(action)
-        stage = "stage, from 1 (default: the last validated stage)"
-        action.add_argument("--stage", metavar="S", type=int, help=stage)
-    names = "names as in engineer.kind, separated by commas"
-    replay.add_argument("--engineers", metavar="A,B,C", required=True, help=names)
+        stage_help = "stage, from 1 (default: the last validated stage)"
+        action.add_argument("--stage", metavar="S", type=int, help=stage_help)
+    engineers_help = "names as in engineer.kind, separated by commas"
+    replay.add_argument("--engineers", metavar="A,B,C", required=True, help=engineers_help)
     replay.add_argument(
         "--json", metavar="FILE", type=local_name, help="write the results to this file too"
     )
 
 
 @reading
-def _apply(args: argparse.Namespace) -> int:
+def _review_answers(args: argparse.Namespace) -> int:
     require_readable(args.answers)
     require_writable(args.output)
     from engineer import Guard, review_answer
@@ -126,8 +130,8 @@ def _apply(args: argparse.Namespace) -> int:
         }
 
     def review_lines(lines: Iterable[bytes]) -> Results:
-        for number, record in read_records(lines, _read_answer):
-            yield number, record.result if isinstance(record, RecordError) else review(record)
+        for line_number, record in read_records(lines, _read_answer):
+            yield line_number, record.result if isinstance(record, RecordError) else review(record)
 
     return process_file(args.answers, args.output, review_lines, noun="answers")
 
@@ -162,7 +166,7 @@ def _read_answer(record: Record) -> Record:
 
 
 @reading
-def _context(args: argparse.Namespace) -> int:
+def _print_context(args: argparse.Namespace) -> int:
     from training.commands.runs import require_run, require_stage
 
     stage = require_stage(args.run_dir, args.stage)
@@ -171,12 +175,12 @@ def _context(args: argparse.Namespace) -> int:
 
 
 @reading
-def _replay(args: argparse.Namespace) -> int:
+def _replay_stage(args: argparse.Namespace) -> int:
     from jaxlake.user_code import restrict_imports_to
 
     # Only code that is named on the command line may be imported.
-    allowed = None if args.trust_code else frozenset(args.engineers.split(","))
-    with restrict_imports_to(allowed):
+    allowed_code = None if args.trust_code else frozenset(args.engineers.split(","))
+    with restrict_imports_to(allowed_code):
         return _run_replay(args)
 
 
@@ -207,9 +211,9 @@ def _print_designs(designs: "list[Design]", path: str | None) -> None:
     headings = ("decision", "attempts", "repairs", "changes", "tokens", "seconds")
     table = new_table("Designs", "engineer", *headings)
     for design in designs:
-        lists, spent = (design.attempts, design.repairs, design.diff), design.spent
-        counts = [str(count) for count in (*map(len, lists), spent.engineer_tokens)]
-        table.add_row(design.engineer, design.kind, *counts, f"{spent.seconds:.1f}")
+        counted_lists, costs = (design.attempts, design.repairs, design.diff), design.spent
+        counts = [str(count) for count in (*map(len, counted_lists), costs.engineer_tokens)]
+        table.add_row(design.engineer, design.kind, *counts, f"{costs.seconds:.1f}")
     print_table(table)
     for design in designs:
         if design.kind == "kept":

@@ -46,57 +46,57 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     describe(parser, run, _HELP)
     add_configuration(parser)
     add_trust(parser)
-    policy = parser.add_mutually_exclusive_group(required=True)
-    policy.add_argument(
+    policy_group = parser.add_mutually_exclusive_group(required=True)
+    policy_group.add_argument(
         "--run-dir", metavar="DIR", type=local_path, help="a run whose policy to measure"
     )
-    policy.add_argument(
+    policy_group.add_argument(
         "--model",
         metavar="FOLDER",
         type=local_name,
         help="a Hugging Face model folder, or a hub name",
     )
-    policy.add_argument(
+    policy_group.add_argument(
         "--endpoint",
         metavar="URL",
         help="with --benchmark: an OpenAI-compatible API, ending in /v1",
     )
-    stage = "with --run-dir: the policy after this stage (default: the newest in force)"
-    parser.add_argument("--stage", metavar="S", type=int, help=stage)
-    output = (
+    stage_help = "with --run-dir: the policy after this stage (default: the newest in force)"
+    parser.add_argument("--stage", metavar="S", type=int, help=stage_help)
+    output_help = (
         "write the table as JSON too; with --benchmark: the folder of answers.jsonl and "
         "results.json (default: runs/benchmark)"
     )
-    parser.add_argument("--output", metavar="PATH", type=local_path, help=output)
+    parser.add_argument("--output", metavar="PATH", type=local_path, help=output_help)
     samples = "answers to each board, for pass@k; more than 1 need a validation.temperature above 0"
-    count = number(int, 1)
-    parser.add_argument("--samples", metavar="N", type=count, default=1, help=samples)
-    _add_benchmark(parser.add_argument_group("with --benchmark"))
-    _add_endpoint(parser.add_argument_group("with --endpoint"))
+    positive_integer = number(int, 1)
+    parser.add_argument("--samples", metavar="N", type=positive_integer, default=1, help=samples)
+    _add_benchmark_options(parser.add_argument_group("with --benchmark"))
+    _add_endpoint_options(parser.add_argument_group("with --endpoint"))
 
 
-def _add_benchmark(group: "argparse._ArgumentGroup") -> None:
+def _add_benchmark_options(group: "argparse._ArgumentGroup") -> None:
     group.add_argument(
         "--benchmark", metavar="DIR", type=local_path, help="answer the boards in DIR"
     )
-    agents = "only boards with these numbers of agents"
-    group.add_argument("--agents", metavar="3,4", type=whole_numbers, help=agents)
-    sizes = "only boards with these side lengths"
-    group.add_argument("--sizes", metavar="3,4", type=whole_numbers, help=sizes)
-    limit = "at most N boards, evenly spread"
-    group.add_argument("--limit", metavar="N", type=number(int, 1), help=limit)
+    agents_help = "only boards with these numbers of agents"
+    group.add_argument("--agents", metavar="3,4", type=whole_numbers, help=agents_help)
+    sizes_help = "only boards with these side lengths"
+    group.add_argument("--sizes", metavar="3,4", type=whole_numbers, help=sizes_help)
+    limit_help = "at most N boards, evenly spread"
+    group.add_argument("--limit", metavar="N", type=number(int, 1), help=limit_help)
 
 
-def _add_endpoint(group: "argparse._ArgumentGroup") -> None:
+def _add_endpoint_options(group: "argparse._ArgumentGroup") -> None:
     group.add_argument("--name", metavar="MODEL", help="name of the model at the endpoint")
-    key = "environment variable that holds the key (default: no key is sent)"
-    group.add_argument("--api-key-env", metavar="VAR", help=key)
-    count = number(int, 1)
+    key_help = "environment variable that holds the key (default: no key is sent)"
+    group.add_argument("--api-key-env", metavar="VAR", help=key_help)
+    positive_integer = number(int, 1)
     group.add_argument(
-        "--concurrency", metavar="N", type=count, help="requests at a time (default: 16)"
+        "--concurrency", metavar="N", type=positive_integer, help="requests at a time (default: 16)"
     )
-    timeout = "longest wait for an answer (default: 600)"
-    group.add_argument("--timeout", metavar="SECONDS", type=number(float, 0.001), help=timeout)
+    timeout_help = "longest wait for an answer (default: 600)"
+    group.add_argument("--timeout", metavar="SECONDS", type=number(float, 0.001), help=timeout_help)
     fields = "more fields of each request, such as chat_template_kwargs='{enable_thinking: false}'"
     group.add_argument("--request", metavar="KEY=VALUE", nargs="+", action="extend", help=fields)
 
@@ -125,7 +125,7 @@ def run(args: argparse.Namespace) -> int:
     require_writable(args.output, make_folders=True)
     from training.analysis.evaluation import evaluate
 
-    evaluate(config, policy, args.output, samples=args.samples)
+    evaluate(config, policy, args.output, num_samples=args.samples)
     return 0
 
 
@@ -158,18 +158,18 @@ def _evaluate_benchmark(args: argparse.Namespace, config: "RunConfig", policy: A
             f"--output must be a folder outside of --benchmark {args.benchmark}, got {output}"
         )
     request = read_pairs("--request", args.request or ())
-    if reserved := sorted(_RESERVED & set(request)):
+    if reserved_fields := sorted(_RESERVED & set(request)):
         raise UserError(
-            f"--request must not contain {', '.join(reserved)}: the configuration and other "
+            f"--request must not contain {', '.join(reserved_fields)}: the configuration and other "
             "options set these fields"
         )
     folder = read_folder(args.benchmark)
     indices = select_board_indices(
-        folder.boards, agents=args.agents, sizes=args.sizes, limit=args.limit
+        folder.boards, agent_counts=args.agents, sizes=args.sizes, max_boards=args.limit
     )
     answerer = _open_answerer(args, config, policy, folder.boards, request)
     return evaluate_benchmark(
-        config, folder, indices, answerer, output, request=request, samples=args.samples
+        config, folder, indices, answerer, output, request=request, num_samples=args.samples
     )
 
 

@@ -122,7 +122,7 @@ def _run(args: argparse.Namespace) -> int:
             parameters = {**study.config.cluster, **job_parameters}
             cluster = Cluster(args.cluster, directory.path / "jobs", parameters)
             jobs = args.jobs or len(study.runs)
-        complete = run_study(study, directory, jobs=jobs, cluster=cluster)
+        complete = run_study(study, directory, max_jobs=jobs, cluster=cluster)
         if not any(directory.run_directory(run).finished() for run in study.runs):
             return 1
     console.print(f"Report: {write_report(study, directory, args.output)}", soft_wrap=True)
@@ -131,7 +131,7 @@ def _run(args: argparse.Namespace) -> int:
         from training.analysis.study.runner import run_processes
 
         evaluations = [] if args.report_only else make_evaluations(study, directory, folder)
-        complete &= run_processes(evaluations, directory, jobs=jobs, cluster=cluster)
+        complete &= run_processes(evaluations, directory, max_jobs=jobs, cluster=cluster)
         tables = write_tables(study, directory, folder)
         console.print(f"Benchmark: {tables}", soft_wrap=True)
     return 0 if complete else 1

@@ -86,20 +86,20 @@ def generate_answers(
     *,
     title: str,
     prompts: Sequence[Tokens] | None = None,
-    samples: int = 1,
+    num_samples: int = 1,
 ) -> list[SampledAnswer]:
-    """Return B * samples answers at the validation temperature, instance by instance.
+    """Return B * num_samples answers at the validation temperature, instance by instance.
 
     `prompts` are the result of `encode_prompts`, which is called if they are None.
     """
     if prompts is None:
         prompts = encode_prompts(config, policy, boards)
     answers: list[SampledAnswer] = []
-    with track(title, samples * len(prompts), unit="answers") as advance:
+    with track(title, num_samples * len(prompts), unit="answers") as advance:
         for first in range(0, len(prompts), CHUNK):
             request = SamplingRequest(
                 prompts=prompts[first : first + CHUNK],
-                n=samples,
+                n=num_samples,
                 temperature=config.validation.temperature,
                 top_p=config.validation.top_p,
                 top_k=config.validation.top_k,

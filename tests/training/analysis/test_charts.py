@@ -24,7 +24,7 @@ LABELS = {"x_label": "x", "heading": "y"}
 SERIES = [Series(f"s{n}", [(0.1 * n, 0.1 * n, 0.1 * n)] * 2, n) for n in range(5)]
 CHARTS = {
     "line": line_chart(HOSTILE, [Curve(HOSTILE, [1, 2], [0.1, 0.2])], **LABELS),
-    "log": line_chart(HOSTILE, [Curve(HOSTILE, [1, 2], [1e-5, 0.0])], **LABELS, log=True),
+    "log": line_chart(HOSTILE, [Curve(HOSTILE, [1, 2], [1e-5, 0.0])], **LABELS, log_scale=True),
     "rate": rate_chart(HOSTILE, [Series(HOSTILE, [(0.1, 0.0, 0.2)])], ["1"], **LABELS),
     "bar": bar_chart(HOSTILE, [(HOSTILE, {"a": 0.5}, "end")], {"a": 1}, x_label="x", percent=True),
     "interval": interval_chart(HOSTILE, {HOSTILE: ((1.0, -1.0, 3.0), 0)}, x_label="x"),

@@ -117,7 +117,7 @@ class EndpointAnswerer:
 
     def answer(self, requests: Sequence[AnswerRequest]) -> Iterator[BenchmarkAnswer]:
         """Yield answers in any order; raise a `UserError` if many consecutive requests fail."""
-        failed = consecutive = 0
+        num_failed = num_consecutive = 0
         seeds = {
             sample: sampling_seeds(_get_seed(self._config, sample), len(self._boards))
             for sample in {sample for _, sample in requests}
@@ -126,17 +126,20 @@ class EndpointAnswerer:
         with ThreadPool(min(self._concurrency, len(requests))) as pool:
             for result in pool.imap_unordered(self._request_answer, seeded_requests):
                 if isinstance(result, BenchmarkAnswer):
-                    consecutive = 0
+                    num_consecutive = 0
                     yield result
                     continue
-                failed, consecutive, problem = failed + 1, consecutive + 1, str(result)
-                if consecutive >= MAX_CONSECUTIVE_FAILURES + self._concurrency - 1:
+                num_failed, problem = num_failed + 1, str(result)
+                num_consecutive += 1
+                if num_consecutive >= MAX_CONSECUTIVE_FAILURES + self._concurrency - 1:
                     raise UserError(
-                        f"--endpoint: {consecutive} consecutive requests failed, the last one with "
-                        f"{problem}. The same command resumes the evaluation"
+                        f"--endpoint: {num_consecutive} consecutive requests failed, the last one "
+                        f"with {problem}. The same command resumes the evaluation"
                     )
-        if failed:
-            console.print(f"{failed} requests failed, the last one with {problem}", style="yellow")
+        if num_failed:
+            console.print(
+                f"{num_failed} requests failed, the last one with {problem}", style="yellow"
+            )
 
     def _get_opening_tag(self, prompt: str) -> str:
         """Return the opening thinking tag at the end of a prompt, or an empty string."""
@@ -164,12 +167,12 @@ class EndpointAnswerer:
             )
         except EngineerError as error:
             return error
-        opening = "" if response.reasoning else self._get_opening_tag(prompt)
+        thinking_tag = "" if response.reasoning else self._get_opening_tag(prompt)
         return BenchmarkAnswer(
             config=board.config,
             sample_id=board.sample_id,
             sample=sample,
-            text=opening + response.text,
+            text=thinking_tag + response.text,
             reasoning=response.reasoning,
             tokens=response.tokens,
             truncated=response.truncated,

@@ -67,8 +67,8 @@ def read_folder(path: Path) -> BenchmarkFolder:
     except DatasetError as error:
         raise UserError(f"--benchmark: {error}") from error
     counts = Counter(board.key for board in boards)
-    if repeated := [key for key, count in counts.items() if count > 1]:
-        name = "/".join(filter(None, repeated[0]))
+    if repeated_keys := [key for key, count in counts.items() if count > 1]:
+        name = "/".join(filter(None, repeated_keys[0]))
         raise UserError(f"--benchmark: {path}: board {name} occurs twice")
     digests = {
         str(file.relative_to(path)): hashlib.sha256(file.read_bytes()).hexdigest() for file in files
@@ -81,7 +81,7 @@ def select_board_indices(
     *,
     agents: Sequence[int] | None = None,
     sizes: Sequence[int] | None = None,
-    limit: int | None = None,
+    max_boards: int | None = None,
 ) -> list[int]:
     """Return the indices of the selected boards.
 
@@ -89,18 +89,18 @@ def select_board_indices(
         boards: All boards.
         agents: Numbers of agents to select; None selects all.
         sizes: Board sizes to select; None selects all.
-        limit: Maximum number of boards, spread evenly over the selection.
+        max_boards: Maximum number of boards, spread evenly over the selection.
 
     Raises:
         UserError: No board has one of the numbers, or no board matches both selections.
     """
-    for option, values, available in (
+    for option, values, available_values in (
         ("--agents", agents, {board.num_agents for board in boards}),
         ("--sizes", sizes, {board.size for board in boards}),
     ):
-        if unknown := [value for value in values or () if value not in available]:
-            allowed = ", ".join(map(str, sorted(available)))
-            raise UserError(f"{option} must be among {allowed}, got {unknown[0]}")
+        if unknown_values := [value for value in values or () if value not in available_values]:
+            allowed = ", ".join(map(str, sorted(available_values)))
+            raise UserError(f"{option} must be among {allowed}, got {unknown_values[0]}")
     indices = [
         index
         for index, board in enumerate(boards)
@@ -108,9 +108,9 @@ def select_board_indices(
     ]
     if not indices:
         raise UserError("--agents and --sizes: no board matches both")
-    if limit is None or limit >= len(indices):
+    if max_boards is None or max_boards >= len(indices):
         return indices
-    return [indices[position * len(indices) // limit] for position in range(limit)]
+    return [indices[position * len(indices) // max_boards] for position in range(max_boards)]
 
 
 def _solve_missing_optima(boards: Sequence[BenchmarkBoard]) -> list[BenchmarkBoard]:

@@ -58,14 +58,14 @@ class EvaluationDirectory:
                 raise UserError(f"{self.path}: {problem}")
             self.evaluation.write(evaluation)
             return
-        existing = self.evaluation.read()
-        for name in dict.fromkeys([*existing.files, *evaluation.files]):
-            if existing.files.get(name) != evaluation.files.get(name):
+        saved_evaluation = self.evaluation.read()
+        for name in dict.fromkeys([*saved_evaluation.files, *evaluation.files]):
+            if saved_evaluation.files.get(name) != evaluation.files.get(name):
                 raise UserError(
                     f"{folder.path / name}: holds other boards than the evaluation in {self.path}; "
                     "choose another --output"
                 )
-        settings = (json.loads(record.model_dump_json()) for record in (existing, evaluation))
+        settings = (json.loads(row.model_dump_json()) for row in (saved_evaluation, evaluation))
         if differences := differing_keys(*settings):
             raise UserError(
                 f"{self.path}: holds an evaluation that differs in {', '.join(differences)}; "
@@ -76,8 +76,8 @@ class EvaluationDirectory:
         """Return the saved answers by board and sample; the first of duplicates counts."""
         answers: dict[tuple[str, str], dict[int, BenchmarkAnswer]] = {}
         for answer in self.answers.read():
-            samples = answers.setdefault((answer.config, answer.sample_id), {})
-            samples.setdefault(answer.sample, answer)
+            answers_by_sample = answers.setdefault((answer.config, answer.sample_id), {})
+            answers_by_sample.setdefault(answer.sample, answer)
         return answers
 
 
@@ -89,7 +89,7 @@ def evaluate_benchmark(
     output: Path,
     *,
     request: dict[str, Any],
-    samples: int = 1,
+    num_samples: int = 1,
 ) -> bool:
     """Request the missing answers of a model to a benchmark; write and print all rates.
 
@@ -100,7 +100,7 @@ def evaluate_benchmark(
         open_answerer: Opens the model when the context is entered.
         output: Folder of the evaluation. Answers in it are kept.
         request: Further fields of an endpoint's requests.
-        samples: Number of answers per board.
+        num_samples: Number of answers per board.
 
     Returns:
         Whether all requested answers exist.
@@ -109,7 +109,7 @@ def evaluate_benchmark(
         UserError: `output` contains another evaluation, or the model is unavailable.
     """
     boards = [folder.boards[index] for index in board_indices]
-    published, directory = comparable_results(boards), EvaluationDirectory(output)
+    references, directory = comparable_results(boards), EvaluationDirectory(output)
     with open_answerer as answerer:
         evaluation = EvaluationRecord(
             model=answerer.model,
@@ -124,18 +124,20 @@ def evaluate_benchmark(
         directory.claim(evaluation, folder)
         with lock_folder(output):
             directory.claim(evaluation, folder)  # another process may have been first
-            _request_answers(directory, folder, board_indices, answerer, samples)
-            judged = judge(config, boards, directory.read_answers(), samples)
-            if not judged:
+            _request_answers(directory, folder, board_indices, answerer, num_samples)
+            judged_answers = judge(config, boards, directory.read_answers(), num_samples)
+            if not judged_answers:
                 raise UserError(f"{output}: holds no answers to the selected boards")
-            results = results_json(evaluation.model, boards, judged, published, samples)
+            results = results_json(
+                evaluation.model, boards, judged_answers, references, num_samples
+            )
             directory.results.write(json.dumps(results, indent=2) + "\n")
-    print_rates(judged, published, samples)
-    missing = samples * len(boards) - len(judged)
-    if missing:
-        console.print(f"{missing} answers are missing; the same command requests them again.")
+    print_rates(judged_answers, references, num_samples)
+    num_missing = num_samples * len(boards) - len(judged_answers)
+    if num_missing:
+        console.print(f"{num_missing} answers are missing; the same command requests them again.")
     console.print(f"Answers and results: {output}", soft_wrap=True)
-    return not missing
+    return not num_missing
 
 
 def comparable_results(boards: Sequence[BenchmarkBoard]) -> list[PublishedResult]:
@@ -162,24 +164,24 @@ def _request_answers(
     folder: BenchmarkFolder,
     board_indices: Sequence[int],
     answerer: Answerer,
-    samples: int,
+    num_samples: int,
 ) -> None:
     """Request the missing answers, and save each as soon as it arrives."""
     answers = directory.read_answers()
     requests = [
         (index, sample)
         for index in board_indices
-        for sample in range(samples)
+        for sample in range(num_samples)
         if sample not in answers.get(folder.boards[index].key, {})
     ]
-    total = samples * len(board_indices)
-    done = total - len(requests)
-    if done:
-        console.print(f"{done} of {total} answers exist already.")
+    num_total = num_samples * len(board_indices)
+    num_done = num_total - len(requests)
+    if num_done:
+        console.print(f"{num_done} of {num_total} answers exist already.")
     if not requests:
         return
-    with track("benchmark", total, start=done, unit="answers") as advance:
+    with track("benchmark", num_total, start=num_done, unit="answers") as advance:
         for answer in answerer.answer(requests):
             directory.answers.append(answer)
-            done += 1
-            advance(done)
+            num_done += 1
+            advance(num_done)

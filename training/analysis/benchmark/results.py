@@ -47,34 +47,34 @@ def judge(
     config: RunConfig,
     boards: Sequence[BenchmarkBoard],
     answers: Mapping[tuple[str, str], Mapping[int, BenchmarkAnswer]],  # by board and sample
-    samples: int = 1,
+    num_samples: int = 1,
 ) -> list[JudgedAnswer]:
-    """Return the first `samples` existing answers to each board, verified, in board order."""
-    answered = [
+    """Return the first `num_samples` existing answers to each board, verified, in board order."""
+    answer_pairs = [
         (board, answers[board.key][sample])
         for board in boards
-        for sample in range(samples)
+        for sample in range(num_samples)
         if sample in answers.get(board.key, {})
     ]
     lake = Lake(config)
-    judged: dict[tuple[tuple[str, str], int], JudgedAnswer] = {}
+    judged_answers: dict[tuple[tuple[str, str], int], JudgedAnswer] = {}
     # All boards of an `InstanceSet` have the same number of agents.
-    for _, group in groupby(sorted(answered, key=_get_num_agents), key=_get_num_agents):
+    for _, group in groupby(sorted(answer_pairs, key=_get_num_agents), key=_get_num_agents):
         pairs = list(group)
         instances = _make_instance_set([board for board, _ in pairs])
         texts = [answer.text for _, answer in pairs]
         episodes = lake.episodes(instances, texts, lake.judge(instances, texts))
         for (board, answer), episode in zip(pairs, episodes, strict=True):
-            judged[board.key, answer.sample] = JudgedAnswer(board, answer, episode)
-    return [judged[board.key, answer.sample] for board, answer in answered]
+            judged_answers[board.key, answer.sample] = JudgedAnswer(board, answer, episode)
+    return [judged_answers[board.key, answer.sample] for board, answer in answer_pairs]
 
 
 def results_json(
     model: str,
     boards: Sequence[BenchmarkBoard],  # the selected boards, answered or not
     answers: Sequence[JudgedAnswer],
-    published: Sequence[PublishedResult],
-    samples: int = 1,
+    references: Sequence[PublishedResult],
+    num_samples: int = 1,
 ) -> dict[str, Any]:
     """Return the content of `results.json`, a deterministic function of the answers."""
     tables = {
@@ -85,57 +85,60 @@ def results_json(
     return {
         "model": model,
         "boards": len(boards),
-        "samples": samples,
+        "samples": num_samples,
         "answered": len(answers),
-        "without_known_optimum": sum(judged.board.optimum is None for judged in answers),
-        "tokens": sum(judged.answer.tokens for judged in answers),
-        "total": _rates_json({}, answers, (), samples),
+        "without_known_optimum": sum(entry.board.optimum is None for entry in answers),
+        "tokens": sum(entry.answer.tokens for entry in answers),
+        "total": _rates_json({}, answers, (), num_samples),
         **{
-            name: [_rates_json(labels, group, published, samples) for labels, group in groups]
+            name: [_rates_json(labels, group, references, num_samples) for labels, group in groups]
             for name, groups in tables.items()
         },
     }
 
 
 def print_rates(
-    answers: Sequence[JudgedAnswer], published: Sequence[PublishedResult], samples: int = 1
+    answers: Sequence[JudgedAnswer],
+    references: Sequence[PublishedResult],
+    num_samples: int = 1,
 ) -> None:
     """Print valid and optimal rates and the ISR by agents and size, next to published rates."""
-    _print_published_metrics(answers, published)
-    if samples > 1:
-        _print_pass_at_k(answers, samples)
-    if any(result.misprinted for result in published):
+    _print_published_metrics(answers, references)
+    if num_samples > 1:
+        _print_pass_at_k(answers, num_samples)
+    if any(result.misprinted for result in references):
         console.print("* misprinted: not the mean of its cells, or not a count of 150 boards.")
     _print_totals(answers)
     _print_counts(answers)
 
 
 def _print_published_metrics(
-    answers: Sequence[JudgedAnswer], published: Sequence[PublishedResult]
+    answers: Sequence[JudgedAnswer], references: Sequence[PublishedResult]
 ) -> None:
-    models = dict.fromkeys(result.model for result in published)
-    results = {(result.num_agents, result.size, result.model): result for result in published}
+    models = dict.fromkeys(result.model for result in references)
+    results = {(result.num_agents, result.size, result.model): result for result in references}
     for metric, columns in _COLUMNS.items():
         title = f"\n{metric.capitalize()}, per cent [95% interval]"
         table = new_table(title, "agents, board", "n", *columns.values(), *models)
-        for agents, size, group in _iterate_cells(answers):
-            measured = [_format_rate(group, name) for name in columns]
-            printed = [
-                _format_published(results.get((agents, size, model)), metric) for model in models
+        for num_agents, size, group in _iterate_cells(answers):
+            rates = [_format_rate(group, name) for name in columns]
+            reference_rates = [
+                _format_published(results.get((num_agents, size, model)), metric)
+                for model in models
             ]
-            table.add_row(_cell_name(agents, size), f"{len(group)}", *measured, *printed)
+            table.add_row(_cell_name(num_agents, size), f"{len(group)}", *rates, *reference_rates)
             if size is None:
                 table.add_section()
         print_table(table)
 
 
-def _print_pass_at_k(answers: Sequence[JudgedAnswer], samples: int) -> None:
-    sizes = pass_sizes(samples)
+def _print_pass_at_k(answers: Sequence[JudgedAnswer], num_samples: int) -> None:
+    ks = pass_sizes(num_samples)
     title = "\nAt least one of k answers valid, per cent [95% interval over boards]"
-    table = new_table(title, "agents, board", "n", *(f"pass@{k}" for k in sizes))
-    for agents, size, group in _iterate_cells(answers):
-        rates = (format_interval(*_compute_pass_rate(group, "valid", k)) for k in sizes)
-        table.add_row(_cell_name(agents, size), f"{len(group)}", *rates)
+    table = new_table(title, "agents, board", "n", *(f"pass@{k}" for k in ks))
+    for num_agents, size, group in _iterate_cells(answers):
+        rates = (format_interval(*_compute_pass_rate(group, "valid", k)) for k in ks)
+        table.add_row(_cell_name(num_agents, size), f"{len(group)}", *rates)
     print_table(table)
 
 
@@ -149,18 +152,18 @@ def _print_totals(answers: Sequence[JudgedAnswer]) -> None:
 
 
 def _print_counts(answers: Sequence[JudgedAnswer]) -> None:
-    total, tokens = _compute_rates(answers), [judged.answer.tokens for judged in answers]
-    failures = ", ".join(f"{name} {count}" for name, count in total.failures.items())
+    total_rates, tokens = _compute_rates(answers), [entry.answer.tokens for entry in answers]
+    failures = ", ".join(f"{name} {count}" for name, count in total_rates.failures.items())
     console.print(
         f"First failures: {failures or 'none'}.\n"
-        f"Tokens: {sum(tokens):,} in all, {sum(tokens) / total.count:,.0f} per answer, at most "
-        f"{max(tokens):,}. Cut off by the token limit: "
-        f"{sum(judged.answer.truncated for judged in answers):,} of {total.count:,} answers.",
+        f"Tokens: {sum(tokens):,} in all, {sum(tokens) / total_rates.count:,.0f} per answer, at "
+        f"most {max(tokens):,}. Cut off by the token limit: "
+        f"{sum(entry.answer.truncated for entry in answers):,} of {total_rates.count:,} answers.",
         soft_wrap=True,
     )
-    if unknown := sum(judged.board.optimum is None for judged in answers):
+    if num_unknown := sum(entry.board.optimum is None for entry in answers):
         console.print(
-            f"{unknown} answers count as not optimal: no optimum of their board is known."
+            f"{num_unknown} answers count as not optimal: no optimum of their board is known."
         )
 
 
@@ -168,14 +171,14 @@ def _iterate_cells(
     answers: Sequence[JudgedAnswer],
 ) -> Iterator[tuple[int, int | None, list[JudgedAnswer]]]:
     """Yield (agents, size, answers) for each cell, and with size None for all sizes together."""
-    for labels, all_sizes in _group_answers(answers, "num_agents"):
-        for cell, group in _group_answers(all_sizes, "size"):
+    for labels, agent_answers in _group_answers(answers, "num_agents"):
+        for cell, group in _group_answers(agent_answers, "size"):
             yield labels["num_agents"], cell["size"], group
-        yield labels["num_agents"], None, all_sizes
+        yield labels["num_agents"], None, agent_answers
 
 
-def _cell_name(agents: int, size: int | None) -> str:
-    return f"{agents}, {f'{size}x{size}' if size else 'all'}"
+def _cell_name(num_agents: int, size: int | None) -> str:
+    return f"{num_agents}, {f'{size}x{size}' if size else 'all'}"
 
 
 def _group_answers(
@@ -183,8 +186,8 @@ def _group_answers(
 ) -> list[tuple[dict[str, Any], list[JudgedAnswer]]]:
     """Return answers grouped by fields of their boards, in ascending order of these fields."""
 
-    def get_values(judged: JudgedAnswer) -> tuple[Any, ...]:
-        return tuple(getattr(judged.board, field) for field in fields)
+    def get_values(entry: JudgedAnswer) -> tuple[Any, ...]:
+        return tuple(getattr(entry.board, field) for field in fields)
 
     return [
         (dict(zip(fields, values, strict=True)), list(group))
@@ -209,48 +212,50 @@ def _format_rate(answers: Sequence[JudgedAnswer], metric: str) -> str:
 def _compute_pass_rate(
     answers: Sequence[JudgedAnswer], metric: str, k: int = 1
 ) -> tuple[float, float, float]:
-    return pass_rate(((judged.board.key, judged.episode.succeeds(metric)) for judged in answers), k)
+    return pass_rate(((entry.board.key, entry.episode.succeeds(metric)) for entry in answers), k)
 
 
 def _compute_rates(answers: Sequence[JudgedAnswer]) -> Rates:
-    return compute_rates([judged.episode for judged in answers])
+    return compute_rates([entry.episode for entry in answers])
 
 
 def _rates_json(
     labels: dict[str, Any],
     answers: Sequence[JudgedAnswer],
-    published: Sequence[PublishedResult],
-    samples: int,
+    references: Sequence[PublishedResult],
+    num_samples: int,
 ) -> dict[str, Any]:
     rates = _compute_rates(answers)
     counts = {metric: rates.successes(metric) for metric in METRIC_NAMES}
-    published_rates = {
+    reference_rates = {
         row.model: {"valid": row.valid, "optimal": row.optimal, "misprinted": list(row.misprinted)}
-        for row in published
+        for row in references
         if (row.num_agents, row.size) == (labels.get("num_agents"), labels.get("size"))
     }
     return {
         **labels,
         "count": rates.count,
-        "tokens": sum(judged.answer.tokens for judged in answers),
-        "truncated": sum(judged.answer.truncated for judged in answers),
+        "tokens": sum(entry.answer.tokens for entry in answers),
+        "truncated": sum(entry.answer.truncated for entry in answers),
         **counts,
         "isr": six_digits(rates.isr or 0.0),
         "intervals": {
-            metric: [six_digits(end) for end in _compute_pass_rate(answers, metric)[1:]]
+            metric: [six_digits(bound) for bound in _compute_pass_rate(answers, metric)[1:]]
             for metric in counts
         },
-        **({"pass_at": _pass_at_k_json(answers, samples)} if samples > 1 else {}),
+        **({"pass_at": _pass_at_k_json(answers, num_samples)} if num_samples > 1 else {}),
         "failures": rates.failures,
-        **({"published": published_rates} if published_rates else {}),
+        **({"published": reference_rates} if reference_rates else {}),
     }
 
 
-def _pass_at_k_json(answers: Sequence[JudgedAnswer], samples: int) -> dict[str, list[float] | None]:
+def _pass_at_k_json(
+    answers: Sequence[JudgedAnswer], num_samples: int
+) -> dict[str, list[float] | None]:
     """Return pass@k with its interval by k; None if no board has k answers."""
-    rates = {str(k): _compute_pass_rate(answers, "valid", k) for k in pass_sizes(samples)}
+    rates = {str(k): _compute_pass_rate(answers, "valid", k) for k in pass_sizes(num_samples)}
     return {
-        k: None if math.isnan(rate[0]) else [six_digits(number) for number in rate]
+        k: None if math.isnan(rate[0]) else [six_digits(value) for value in rate]
         for k, rate in rates.items()
     }
 
@@ -261,19 +266,21 @@ def _get_num_agents(pair: tuple[BenchmarkBoard, BenchmarkAnswer]) -> int:
 
 def _make_instance_set(boards: Sequence[BenchmarkBoard]) -> InstanceSet:
     """Return the boards, all with the same number of agents, with optima and without plans."""
-    agents, max_size = boards[0].num_agents, max(board.size for board in boards)
-    instances = [parse_grid(board.grid, max_size=max_size, max_agents=agents) for board in boards]
-    has_optimum = [board.optimum is not None for board in boards]
+    num_agents, max_size = boards[0].num_agents, max(board.size for board in boards)
+    instances = [
+        parse_grid(board.grid, max_size=max_size, max_agents=num_agents) for board in boards
+    ]
+    optimum_mask = [board.optimum is not None for board in boards]
     costs, makespans = np.array([board.optimum or (-1, -1) for board in boards], np.int16).T
-    no_plan = np.zeros((len(boards), 0, agents), np.int8)
+    empty_plans = np.zeros((len(boards), 0, num_agents), np.int8)
     solutions: dict[str, Any] = {
-        "status": np.where(has_optimum, Status.OPTIMAL, Status.UNKNOWN).astype(np.int8),
+        "status": np.where(optimum_mask, Status.OPTIMAL, Status.UNKNOWN).astype(np.int8),
         "sum_of_costs": costs,
         "makespan": makespans,
         "needs_wait": np.zeros(len(boards), bool),  # unused by the verifier
-        "plan": no_plan,
-        "makespan_plan": no_plan,
+        "plan": empty_plans,
+        "makespan_plan": empty_plans,
         "expansions": np.zeros(len(boards), np.int32),
     }
-    stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *instances)
-    return InstanceSet(stacked, Solution(**solutions))
+    stacked_instances = jax.tree.map(lambda *leaves: np.stack(leaves), *instances)
+    return InstanceSet(stacked_instances, Solution(**solutions))

@@ -79,10 +79,10 @@ def running_mean(values: np.ndarray) -> np.ndarray:
     """
     if len(values) <= _MAX_UNSMOOTHED:
         return values
-    finite = np.isfinite(values)
+    mask = np.isfinite(values)
     window = np.ones(2 * (max(5, len(values) // 12) // 2) + 1)
-    sums = np.convolve(np.where(finite, values, 0.0), window, "same")
-    return np.where(finite, sums / np.maximum(np.convolve(finite, window, "same"), 1), np.nan)
+    sums = np.convolve(np.where(mask, values, 0.0), window, "same")
+    return np.where(mask, sums / np.maximum(np.convolve(mask, window, "same"), 1), np.nan)
 
 
 @matplotlib.rc_context(_STYLE)
@@ -93,40 +93,42 @@ def line_chart(
     x_label: str,
     heading: str,
     percent: bool = False,  # y values are shares
-    log: bool = False,  # the y axis is logarithmic; values up to 0 are gaps
-    zero: bool = True,  # the y axis shows 0
+    log_scale: bool = False,  # the y axis is logarithmic; values up to 0 are gaps
+    show_zero: bool = True,  # the y axis shows 0
     boundaries: Sequence[tuple[float, str]] = (),  # start and name of each section of the x axis
 ) -> str | None:
     """Draw curves over a common x axis; curves of more than 24 points also get a running mean."""
     lines = [(curve, np.array(curve.x, float), np.array(curve.y, float)) for curve in curves]
-    if log:
+    if log_scale:
         lines = [(curve, x, np.log10(np.where(y > 0, y, np.nan))) for curve, x, y in lines]
     lines = [(curve, x, y) for curve, x, y in lines if np.isfinite(y).any()]
     if not lines:
         return None
-    figure, axes = _figure(_HEIGHT, x_label, heading)
+    figure, axes = _make_figure(_HEIGHT, x_label, heading)
     for curve, x, y in lines:
-        smooth, colour = running_mean(y), COLOURS[curve.colour]
+        smooth_y, colour = running_mean(y), COLOURS[curve.colour]
         if len(y) > _MAX_UNSMOOTHED:
             axes.plot(x, y, color=colour, linewidth=1, alpha=0.35)
-        last = smooth[np.isfinite(smooth)][-1]
-        label = f"{curve.name} {_format_number(10**last if log else last, percent)}".strip()
+        last_y = smooth_y[np.isfinite(smooth_y)][-1]
+        label = (
+            f"{curve.name} {_format_number(10**last_y if log_scale else last_y, percent)}".strip()
+        )
         marker = "o" if np.isfinite(y).sum() == 1 else None
-        axes.plot(x, smooth, color=colour, linewidth=2.25, marker=marker, label=label)
+        axes.plot(x, smooth_y, color=colour, linewidth=2.25, marker=marker, label=label)
     for start, name in boundaries:
         axes.axvline(start, color=_SOFT_INK, linewidth=1, linestyle=":")
         style: Any = {"textcoords": "offset points", "color": _SOFT_INK, "size": 12.5}
         axes.annotate(name, (start, 1), (3, -10), axes.get_xaxis_transform(), **style)
-    if zero and not log:
+    if show_zero and not log_scale:
         axes.update_datalim([(lines[0][1][0], 0.0)])
         axes.autoscale()
-    axes.yaxis.set_major_locator(MaxNLocator(6, integer=log))
-    formatter = FuncFormatter(lambda y, _: _format_number(10**y if log else y, percent, 4))
+    axes.yaxis.set_major_locator(MaxNLocator(6, integer=log_scale))
+    formatter = FuncFormatter(lambda y, _: _format_number(10**y if log_scale else y, percent, 4))
     axes.yaxis.set_major_formatter(formatter)
     axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
     axes.yaxis.grid(True)
-    columns = 3 if sum(len(curve.name) + 8 for curve, _, _ in lines) < 36 else 2
-    figure.legend(loc="outside lower left", ncols=columns, handlelength=1.2, columnspacing=1.2)
+    num_columns = 3 if sum(len(curve.name) + 8 for curve, _, _ in lines) < 36 else 2
+    figure.legend(loc="outside lower left", ncols=num_columns, handlelength=1.2, columnspacing=1.2)
     return _svg_element(figure, aria_label)
 
 
@@ -139,13 +141,13 @@ def rate_chart(
     x_label: str,
     heading: str,
     span: tuple[float, float] = (0.0, 1.0),
-    legend: bool = True,  # shows the last value of each series
+    show_legend: bool = True,  # shows the last value of each series
 ) -> str | None:
     """Draw shares with whiskers, one column per category, on a y axis that covers `span`."""
     series = [row for row in series if any(estimate is not None for estimate in row.values)]
     if not series:
         return None
-    figure, axes = _figure(_HEIGHT, x_label, heading)
+    figure, axes = _make_figure(_HEIGHT, x_label, heading)
     spacing = min(0.08, 0.5 / len(series))
     for index, row in enumerate(series):
         offset = (index - (len(series) - 1) / 2) * spacing
@@ -161,7 +163,7 @@ def rate_chart(
     axes.yaxis.set_major_locator(MaxNLocator(4))
     axes.yaxis.set_major_formatter(PercentFormatter(1.0))
     axes.yaxis.grid(True)
-    if legend:
+    if show_legend:
         handles, labels = axes.get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside lower left", ncols=2, handlelength=1.6)
     return _svg_element(figure, aria_label)
@@ -179,7 +181,7 @@ def bar_chart(
     """Draw one horizontal stacked bar per row."""
     if not bars:
         return None
-    figure, axes = _figure(64 + 34 * len(bars), x_label)
+    figure, axes = _make_figure(64 + 34 * len(bars), x_label)
     for row, (_, lengths, text) in enumerate(bars):
         left = 0.0
         for kind, colour in kinds.items():
@@ -187,8 +189,8 @@ def bar_chart(
                 axes.barh(row, length, 0.6, left, color=COLOURS[colour])
                 left += length
         axes.annotate(text, (left, row), (6, -4), textcoords="offset points")
-    longest = max(sum(lengths.values()) for _, lengths, _ in bars)
-    axes.set_xlim(0.0, max(longest, 1.0) if percent else longest or 1.0)
+    max_length = max(sum(lengths.values()) for _, lengths, _ in bars)
+    axes.set_xlim(0.0, max(max_length, 1.0) if percent else max_length or 1.0)
     _label_rows(axes, [name for name, _, _ in bars])
     axes.xaxis.set_major_locator(MaxNLocator(4))
     if percent:
@@ -203,7 +205,7 @@ def interval_chart(
     """Draw one interval per row and a line at 0. `rows` maps names to estimates and colours."""
     if not rows:
         return None
-    figure, axes = _figure(64 + 26 * len(rows), x_label)
+    figure, axes = _make_figure(64 + 26 * len(rows), x_label)
     axes.axvline(0, color=INK, linewidth=1)
     for row, ((value, low, high), colour) in enumerate(rows.values()):
         style = _marker_style(colour) | {"linestyle": "-", "linewidth": 2.2}
@@ -248,7 +250,7 @@ def legend_key(name: str, index: int) -> str:
     return _svg_element(figure, f"key of {name}", "mark")
 
 
-def _figure(height: float, x_label: str, heading: str = "") -> tuple[Figure, Axes]:
+def _make_figure(height: float, x_label: str, heading: str = "") -> tuple[Figure, Axes]:
     figure = Figure(figsize=(_WIDTH / 72, height / 72), dpi=72, layout="constrained")
     axes = figure.add_subplot()
     axes.set(xlabel=x_label, title=heading)

@@ -50,14 +50,14 @@ def answers_json(
     """
     stages = [stage for stage in run.stages if stage.episodes]
     plans = _plans_by_board(stages, validation)
-    reductions = [(limit, 0, 1) for limit in TEXT_LIMITS]
-    reductions += [(TEXT_LIMITS[-1], omitted, 1) for omitted in range(1, len(stages))]
+    reductions = [(text_limit, 0, 1) for text_limit in TEXT_LIMITS]
+    reductions += [(TEXT_LIMITS[-1], skip, 1) for skip in range(1, len(stages))]
     reductions += [(TEXT_LIMITS[-1], len(stages) - 1, 2**power) for power in range(1, 20)]
-    for limit, omitted, stride in reductions if stages else ():
-        shown = [replace(stage, episodes=stage.episodes[::stride]) for stage in stages[omitted:]]
-        text = escape_json(answer_tables(run, shown, plans, limit))
+    for text_limit, skip, stride in reductions if stages else ():
+        subset = [replace(stage, episodes=stage.episodes[::stride]) for stage in stages[skip:]]
+        text = escape_json(answer_tables(run, subset, plans, text_limit))
         if len(text) <= max_characters:
-            return EmbeddedAnswers(text, omitted, stride)
+            return EmbeddedAnswers(text, skip, stride)
     return EmbeddedAnswers()
 
 
@@ -134,15 +134,15 @@ def _result_label(run: ReportedRun, result: str) -> str:
 def _plans_by_board(stages: Sequence[ReportedStage], validation: Any) -> PlansByBoard:
     """Return optimal plans: from the solved set if available, otherwise from the solver."""
     plans = plans_of_solved_boards(validation) if isinstance(validation, InstanceSet) else {}
-    unsolved = {
+    unsolved_grids = {
         episode.lines: None
         for stage in stages
         for episode in stage.episodes
         if episode.lake is not None and episode.lines not in plans
     }
-    lines = (json.dumps({"id": i, "grid": grid}).encode() for i, grid in enumerate(unsolved))
-    solved = (record.get("plan") for _, record in solve_lines(lines))
-    return plans | dict(zip(unsolved, solved, strict=True))
+    lines = (json.dumps({"id": i, "grid": grid}).encode() for i, grid in enumerate(unsolved_grids))
+    solver_plans = (record.get("plan") for _, record in solve_lines(lines))
+    return plans | dict(zip(unsolved_grids, solver_plans, strict=True))
 
 
 def plans_of_solved_boards(boards: InstanceSet) -> dict[Grid, list[list[str]] | None]:
@@ -150,9 +150,9 @@ def plans_of_solved_boards(boards: InstanceSet) -> dict[Grid, list[list[str]] | 
     status, moves = np.asarray(boards.solutions.status), np.asarray(boards.solutions.plan)
     plans: dict[Grid, list[list[str]] | None] = {}
     for index, board in enumerate(boards):
-        agents = int(np.sum(board.agent_mask))
-        solved = status[index] == Status.OPTIMAL
-        plan = action_names(moves[index, :, :agents]) if solved else None
+        num_agents = int(np.sum(board.agent_mask))
+        is_solved = status[index] == Status.OPTIMAL
+        plan = action_names(moves[index, :, :num_agents]) if is_solved else None
         plans[tuple(boards.grid(index))] = plan
     return plans
 

@@ -90,7 +90,7 @@ def _load_template(run: ReportedRun) -> jinja2.Template:
 def _build_page(run: ReportedRun, validation: Any) -> dict[str, Any]:
     columns = _list_configuration_columns(run)
     time_figures, time_colours = figures.time_figure(run)
-    embedded = answers_json(run, validation)
+    embedded_answers = answers_json(run, validation)
     return {
         **page_sources(_FOLDER / "report.css", _FOLDER / "report.js"),
         "name": run.config.name,
@@ -112,8 +112,8 @@ def _build_page(run: ReportedRun, validation: Any) -> dict[str, Any]:
         "columns": columns,
         "review_sentence": _count_reviews(run),
         "configured_groups": sort_groups(group for column in columns for group in column.values),
-        "answers": Markup(embedded.text),  # already escaped
-        "embedded": embedded,
+        "answers": Markup(embedded_answers.text),  # already escaped
+        "embedded": embedded_answers,
         "atlases": figures.atlas_figures(run),
         "curves": [*figures.warm_start_figures(run), *figures.training_figures(run)],
         "answer_statistics": _tabulate_statistics(run),
@@ -137,15 +137,15 @@ def _summarize_validation(run: ReportedRun) -> dict[str, Any] | None:
         return None
     if len(rates) == 1:
         return {"first": rates[0], "last": None}
-    paired = _compare_validations(run.validated[0], run.validated[-1])
-    return {"first": rates[0], "last": rates[-1], "paired": paired}
+    comparison = _compare_validations(run.validated[0], run.validated[-1])
+    return {"first": rates[0], "last": rates[-1], "paired": comparison}
 
 
-def _compare_validations(before: ReportedStage, after: ReportedStage) -> PairedComparison | None:
+def _compare_validations(first: ReportedStage, last: ReportedStage) -> PairedComparison | None:
     """Compare two validations board by board; None if their boards differ."""
     valid_before, valid_after = (
         {(episode.id, episode.lines): episode.valid for episode in stage.episodes}
-        for stage in (before, after)
+        for stage in (first, last)
     )
     if not valid_before or valid_before.keys() != valid_after.keys():
         return None
@@ -182,9 +182,9 @@ def _tabulate_statistics(run: ReportedRun) -> list[tuple[str, list[str]]]:
     return table
 
 
-def _format_change(values: Sequence[float | None], form: str) -> str:
+def _format_change(values: Sequence[float | None], number_format: str) -> str:
     """Format the first and the last value, or a single one if they look equal."""
-    texts = ["-" if value is None else form % value for value in values]
+    texts = ["-" if value is None else number_format % value for value in values]
     return " → ".join(dict.fromkeys((texts[0], texts[-1]))) if texts else "-"
 
 
@@ -205,10 +205,10 @@ def _describe_reading(run: ReportedRun) -> str:
     A policy reads its evidence if its designs follow when a fact of the evidence is swapped
     (docs/reading.md).
     """
-    measured = [stage for stage in run.stages if stage.reading is not None]
-    if not measured or (reading := measured[-1].reading) is None:
+    measured_stages = [stage for stage in run.stages if stage.reading is not None]
+    if not measured_stages or (reading := measured_stages[-1].reading) is None:
         return ""
-    return f"{reading.sentence()} Measured {run.describe_time(measured[-1].number)}."
+    return f"{reading.sentence()} Measured {run.describe_time(measured_stages[-1].number)}."
 
 
 def _count_reviews(run: ReportedRun) -> str:
@@ -234,7 +234,7 @@ class _ConfigurationColumn:
 def _list_configuration_columns(run: ReportedRun) -> list[_ConfigurationColumn]:
     """Return the initial configuration and the configuration of each decision."""
     columns: list[_ConfigurationColumn] = []
-    trained = {stage.number for stage in run.stages if stage.configuration is not None}
+    trained_stages = {stage.number for stage in run.stages if stage.configuration is not None}
     for stage in run.stages:
         if not columns and stage.configuration is not None:
             values = stage.configuration.values()
@@ -244,7 +244,7 @@ def _list_configuration_columns(run: ReportedRun) -> list[_ConfigurationColumn]:
             columns.append(_ConfigurationColumn(heading, "initial", note, values))
         if (decision := stage.decision) is not None:
             note = f"after stage {stage.number}"
-            if stage.number + 1 not in trained:
+            if stage.number + 1 not in trained_stages:
                 note += ", not trained on" if run.finished else ", not trained on yet"
             heading, values = f"Stage {stage.number + 1}", decision.configuration.values()
             columns.append(_ConfigurationColumn(heading, decision.kind, note, values))
@@ -262,13 +262,13 @@ def _collect_facts(run: ReportedRun) -> dict[str, object]:
     else:
         shape = model.scratch
         model_name = f"Qwen3 from scratch, {shape.num_hidden_layers} layers of {shape.hidden_size}"
-    designed = sum(stage.decision is not None for stage in run.stages)
+    num_designed = sum(stage.decision is not None for stage in run.stages)
     facts: dict[str, object] = {
         "Model": model_name,
         "Seed": config.seed,
         "Environment": config.environment.kind,
         f"{space.group_label.capitalize()}s": ", ".join(space.groups),
-        "Stages designed": f"{designed} of {config.stages.count}",
+        "Stages designed": f"{num_designed} of {config.stages.count}",
         "Instances per stage": config.stages.instances,
         "Engineer": config.engineer.kind,
     }
@@ -283,11 +283,11 @@ def _format_cost(spent: Costs) -> str:
     return ", ".join(f"{n:,} {name.replace('_', ' ')}" for name, n in amounts.items() if n)
 
 
-def _shorten(text: str | None, limit: int) -> str:
+def _shorten(text: str | None, max_length: int) -> str:
     if text is None:
         return "(no answer)"
-    omission = f"\n… {len(text) - limit} characters more" if len(text) > limit else ""
-    return text[:limit] + omission
+    omission = f"\n… {len(text) - max_length} characters more" if len(text) > max_length else ""
+    return text[:max_length] + omission
 
 
 def _format_ratio(value: float) -> str:

@@ -123,43 +123,43 @@ def warm_start_figures(run: ReportedRun) -> list[PageFigure]:
 
 def training_figures(run: ReportedRun) -> list[PageFigure]:
     """Draw the curves of GRPO over all updates, with a mark at the start of each stage."""
-    numbers, label = range(1, len(run.updates) + 1), run.vocabulary.label
-    valid = _group_curves(run, lambda row: row.valid / row.count)
+    update_numbers, label = range(1, len(run.updates) + 1), run.vocabulary.label
+    valid_rates = _group_curves(run, lambda row: row.valid / row.count)
     learnability = _group_curves(run, lambda row: row.learnability)
     figures = [
-        *_update_chart(run, f"Training valid rate by {label}", "completions, %", valid),
+        *_update_chart(run, f"Training valid rate by {label}", "completions, %", valid_rates),
         *_update_chart(run, f"Learnability by {label}", "mean p(1-p) of a group", learnability),
     ]
     for title, heading, fields in _UPDATE_CURVES:
         curves = [
-            Curve(name, numbers, [getattr(update, field) for update in run.updates], colour)
+            Curve(name, update_numbers, [getattr(update, field) for update in run.updates], colour)
             for colour, (name, field) in enumerate(fields.items())
         ]
-        zero = _IMPORTANCE_RATIO not in fields.values()
-        figures += _update_chart(run, title, heading, curves, zero=zero)
+        show_zero = _IMPORTANCE_RATIO not in fields.values()
+        figures += _update_chart(run, title, heading, curves, show_zero=show_zero)
     return figures
 
 
 def speed_figures(run: ReportedRun) -> list[PageFigure]:
     """Draw the speed and memory of the updates, if measured."""
-    by_update = {(timing.stage, timing.update): timing for timing in run.timings}
-    timings = [by_update.get((update.stage, update.update)) for update in run.updates]
+    timings_by_update = {(timing.stage, timing.update): timing for timing in run.timings}
+    timings = [timings_by_update.get((update.stage, update.update)) for update in run.updates]
 
-    def curve(name: str, field: str, colour: int = 0) -> Curve:
+    def make_curve(name: str, field: str, colour: int = 0) -> Curve:
         values = [None if timing is None else getattr(timing, field) for timing in timings]
         return Curve(name, range(1, len(values) + 1), values, colour)
 
-    memory = [curve("device", "device_gib"), curve("host", "host_gib", 1)]
-    speed, mfu = [curve("", "tokens_per_second")], [curve("", "mfu")]
+    memory_curves = [make_curve("device", "device_gib"), make_curve("host", "host_gib", 1)]
+    speed_curves, mfu_curves = [make_curve("", "tokens_per_second")], [make_curve("", "mfu")]
     return [
-        *_update_chart(run, "Rollout speed", "tokens per second", speed),
-        *_update_chart(run, "Model FLOPs utilization", "of the devices' peak, %", mfu),
-        *_update_chart(run, "Memory of the trainer", "peak so far, GiB", memory),
+        *_update_chart(run, "Rollout speed", "tokens per second", speed_curves),
+        *_update_chart(run, "Model FLOPs utilization", "of the devices' peak, %", mfu_curves),
+        *_update_chart(run, "Memory of the trainer", "peak so far, GiB", memory_curves),
     ]
 
 
 def _update_chart(
-    run: ReportedRun, title: str, heading: str, curves: Sequence[Curve], *, zero: bool = True
+    run: ReportedRun, title: str, heading: str, curves: Sequence[Curve], *, show_zero: bool = True
 ) -> list[PageFigure]:
     """Draw curves over all updates. `heading` ends with "%" or "log scale" for such an axis."""
     stages = [update.stage for update in run.updates]
@@ -174,21 +174,21 @@ def _update_chart(
         x_label="GRPO update",
         heading=heading,
         percent=heading.endswith("%"),
-        log=heading.endswith("log scale"),
-        zero=zero,
+        log_scale=heading.endswith("log scale"),
+        show_zero=show_zero,
         boundaries=stage_starts,
     )
     return page_figures(title, chart)
 
 
-def _group_curves(run: ReportedRun, value: Callable[[GroupMetrics], float]) -> list[Curve]:
+def _group_curves(run: ReportedRun, get_value: Callable[[GroupMetrics], float]) -> list[Curve]:
     """Return one curve per group, over the updates that trained on it."""
     curves = []
     groups = sort_groups(group for update in run.updates for group in update.by_group)
     for index, group in enumerate(groups):
         rows = [(i, update.by_group.get(group)) for i, update in enumerate(run.updates, 1)]
-        trained = [(i, row) for i, row in rows if row is not None and row.count]
-        x, y = [i for i, _ in trained], [value(row) for _, row in trained]
+        trained_rows = [(i, row) for i, row in rows if row is not None and row.count]
+        x, y = [i for i, _ in trained_rows], [get_value(row) for _, row in trained_rows]
         curves.append(Curve(run.group_name(group), x, y, index % len(COLOURS)))
     return curves
 
@@ -209,26 +209,26 @@ def _atlas_tables(atlas: DesignAtlas) -> list[Tiles]:
     tables = []
     for group in dict.fromkeys(cell.group for cell in atlas.cells):
         cells = {tuple(cell.knobs.values()): cell for cell in atlas.cells if cell.group == group}
-        holes, waits = (sorted(set(levels)) for levels in zip(*cells, strict=True))
+        hole_ratios, wait_ratios = (sorted(set(levels)) for levels in zip(*cells, strict=True))
         learnability = {
             levels: float("nan") if cell.learnability is None else cell.learnability
             for levels, cell in cells.items()
         }
-        values = [[learnability[hole, wait] for hole in holes] for wait in waits]
-        rows = ["waits" if wait else "no waits" for wait in waits]
-        columns = [f"{100 * hole:g}%" for hole in holes]
+        values = [[learnability[hole, wait] for hole in hole_ratios] for wait in wait_ratios]
+        rows = ["waits" if wait else "no waits" for wait in wait_ratios]
+        columns = [f"{100 * hole:g}%" for hole in hole_ratios]
         tables.append(Tiles(f"{group} × {group}", rows, columns, values))  # noqa: RUF001
     return tables
 
 
 def seconds_by_phase(run: ReportedRun) -> dict[int, dict[str, float]]:
     """Return the measured seconds by stage and phase, stages ascending."""
-    stages: dict[int, dict[str, float]] = {}
+    seconds_by_stage: dict[int, dict[str, float]] = {}
     for record in run.timings:
-        phases = stages.setdefault(record.stage, {})
+        phases = seconds_by_stage.setdefault(record.stage, {})
         for phase, seconds in record.seconds.items():
             phases[phase] = phases.get(phase, 0.0) + seconds
-    return dict(sorted(stages.items()))
+    return dict(sorted(seconds_by_stage.items()))
 
 
 def time_figure(run: ReportedRun) -> tuple[list[PageFigure], dict[str, int]]:

@@ -228,9 +228,9 @@ class _RunReader:
         lines = self.read(lambda: file.read_valid(problems))
         for problem in problems[:_MAX_LISTED_LINES]:
             self.missing.append(f"{self._relative_message(problem)}; the line is left out")
-        if (unlisted := len(problems) - _MAX_LISTED_LINES) > 0:
+        if (num_unlisted := len(problems) - _MAX_LISTED_LINES) > 0:
             path = file.path.relative_to(self.root)
-            self.missing.append(f"{path}: {unlisted} more lines are left out")
+            self.missing.append(f"{path}: {num_unlisted} more lines are left out")
         return tuple(lines or ())
 
     def _relative_message(self, problem: str) -> str:

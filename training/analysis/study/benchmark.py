@@ -78,14 +78,14 @@ def write_tables(study: Study, directory: StudyDirectory, folder: BenchmarkFolde
     ]
     if not runs:
         raise UserError(f"{directory.path}: no run has answers to all boards of {folder.path}")
-    published = comparable_results(folder.boards)
-    results = compare(study, folder.boards, runs, published)
+    references = comparable_results(folder.boards)
+    results = compare(study, folder.boards, runs, references)
     file = JsonFile(directory.path / "benchmark" / "results.json", TypeAdapter(Results))
     file.write(results)
     print_tables(results)
-    answered = {row.run for row in runs}
-    if missing := [run for run in study.runs if run not in answered]:
-        console.print(f"Runs without answers: {'; '.join(map(str, missing))}.", soft_wrap=True)
+    answered_runs = {row.run for row in runs}
+    if missing_runs := [run for run in study.runs if run not in answered_runs]:
+        console.print(f"Runs without answers: {'; '.join(map(str, missing_runs))}.", soft_wrap=True)
     return file.path
 
 
@@ -93,7 +93,7 @@ def compare(
     study: Study,
     boards: Sequence[BenchmarkBoard],
     runs: Sequence[BenchmarkRun],
-    published: Sequence[PublishedResult],
+    references: Sequence[PublishedResult],
 ) -> Results:
     """Return the rates, differences and failures of each arm by cell."""
     names = [engineer.name for engineer in study.config.engineers]
@@ -102,11 +102,11 @@ def compare(
     arms = {}
     for name, arm_runs in runs_by_engineer.items():
         if arm_runs:
-            baseline = study.config.get_baseline(name)
-            baseline_runs = runs_by_engineer.get(baseline or "", [])
+            baseline_name = study.config.get_baseline(name)
+            baseline_runs = runs_by_engineer.get(baseline_name or "", [])
             arms[name] = {
                 "seeds": [row.run.seed for row in arm_runs],
-                "against": baseline,
+                "against": baseline_name,
                 "cells": [
                     labels | _summarize_cell(arm_runs, baseline_runs, indices)
                     for labels, indices in cells
@@ -118,7 +118,7 @@ def compare(
         "published": [
             {"model": result.model, "num_agents": result.num_agents, "size": result.size}
             | {"valid": result.valid, "optimal": result.optimal}
-            for result in published
+            for result in references
         ],
     }
 
@@ -139,13 +139,13 @@ def print_tables(results: Results) -> None:
                 table.add_row(name, *(_format_two_lines(rate, signed=False) for rate in rates))
             table.add_section()
             kind = "valid" if metric == "valid" else "optimal"
-            published = {
+            published_rates = {
                 (row["model"], row["size"]): f"{row[kind]:.2f}"
                 for row in results["published"]
                 if row["num_agents"] == num_agents
             }
-            for model in dict.fromkeys(model for model, _ in published):
-                texts = (published.get((model, size), "-") for size in sizes)
+            for model in dict.fromkeys(model for model, _ in published_rates):
+                texts = (published_rates.get((model, size), "-") for size in sizes)
                 table.add_row(f"published: {model}", *texts)
             print_table(table)
     _print_differences(arms, agent_counts)
@@ -210,13 +210,13 @@ def _read_run(
 
 def _iterate_cells(boards: Sequence[BenchmarkBoard]) -> Iterator[tuple[Results, np.ndarray]]:
     """Yield the labels of each cell (None: all) and the indices of its boards."""
-    agents = np.array([board.num_agents for board in boards])
+    agent_counts = np.array([board.num_agents for board in boards])
     sizes = np.array([board.size for board in boards])
-    for num_agents in sorted(set(agents.tolist())):
-        mask = agents == num_agents
-        for size in (*sorted(set(sizes[mask].tolist())), None):
-            cell = mask if size is None else mask & (sizes == size)
-            yield {"num_agents": num_agents, "size": size}, np.flatnonzero(cell)
+    for num_agents in sorted(set(agent_counts.tolist())):
+        agent_mask = agent_counts == num_agents
+        for size in (*sorted(set(sizes[agent_mask].tolist())), None):
+            cell_mask = agent_mask if size is None else agent_mask & (sizes == size)
+            yield {"num_agents": num_agents, "size": size}, np.flatnonzero(cell_mask)
     yield {"num_agents": None, "size": None}, np.arange(len(boards))
 
 
@@ -225,14 +225,14 @@ def _summarize_cell(
 ) -> Results:
     """Return the rates of an arm on some boards, and the differences from its baseline."""
     rates, differences = {}, {}
-    has_common_seeds = {row.run.seed for row in runs} & {row.run.seed for row in baseline_runs}
+    common_seeds = {row.run.seed for row in runs} & {row.run.seed for row in baseline_runs}
     for metric in METRIC_NAMES:
         scores, baseline_scores = (
             {row.run.seed: row.scores[metric][indices] for row in rows}
             for rows in (runs, baseline_runs)
         )
         rates[metric] = asdict(mean_interval(np.stack(list(scores.values())).astype(int)))
-        if has_common_seeds:
+        if common_seeds:
             comparison = contrast(scores, baseline_scores)
             low, high = comparison.over_seeds
             over_seeds = replace_nan({"low": low, "high": high})

@@ -54,10 +54,10 @@ class StudyConfig(Section):
         for field, values in (("engineers", names), ("seeds", list(self.seeds))):
             if len(set(values)) < len(values):
                 raise ValueError(f"{field} must be distinct, got {values}")
-        compared = [("baseline", self.baseline)]
+        references = [("baseline", self.baseline)]
         for number, engineer in enumerate(self.engineers):
-            compared.append((f"engineers.{number}.against", engineer.against or self.baseline))
-        for field, name in compared:
+            references.append((f"engineers.{number}.against", engineer.against or self.baseline))
+        for field, name in references:
             if name not in names:
                 allowed = f"{', '.join(names)}{did_you_mean(name, names)}"
                 raise ValueError(f"{field} is {name!r}; it must be one of {allowed}")
@@ -134,13 +134,13 @@ class Study:
         if self.warm_start.stages.count == 1:
             return None
         config = self.make_run_config(run, pretrained)
-        sharing = [
-            other
-            for other in self.runs
-            if other.seed == run.seed
-            and has_same_first_stage(self.make_run_config(other, pretrained), config)
+        sharing_runs = [
+            candidate
+            for candidate in self.runs
+            if candidate.seed == run.seed
+            and has_same_first_stage(self.make_run_config(candidate, pretrained), config)
         ]
-        return sharing[0] if len(sharing) > 1 else None
+        return sharing_runs[0] if len(sharing_runs) > 1 else None
 
     def first_stage_overrides(self, run: StudyRun, pretrained: Path) -> tuple[str, ...]:
         """Return the overrides of a shared first stage; `run` is the first of its runs."""
@@ -192,15 +192,15 @@ def load_study(
 
 def _merge_base_studies(path: Path) -> tuple[dict[Any, Any], Path]:
     """Return a study's keys, including those of base studies, and the path of the run's YAML."""
-    tree, base, visited = read_yaml(path), path, {path.resolve()}
+    tree, base, visited_paths = read_yaml(path), path, {path.resolve()}
     require_schema(StudyConfig.__name__, path, tree)
     while isinstance(name := tree.get("base"), str):
         base = base.parent / name
         if not base.is_file() or "base" not in (base_tree := read_yaml(base)):
             break
-        if base.resolve() in visited:
+        if base.resolve() in visited_paths:
             raise UserError(f"{path}: base must not lead back to this study, got {name}")
-        visited.add(base.resolve())
+        visited_paths.add(base.resolve())
         base_overrides, overrides = base_tree.get("set", []), tree.get("set", [])
         tree = base_tree | tree | {"base": base_tree["base"]}
         if isinstance(base_overrides, list) and isinstance(overrides, list):
@@ -211,17 +211,17 @@ def _merge_base_studies(path: Path) -> tuple[dict[Any, Any], Path]:
 def _select_engineers(config: StudyConfig, names: Sequence[str]) -> StudyConfig:
     """Select engineers of a study; if its baseline is excluded, the first becomes the baseline."""
     all_names = [engineer.name for engineer in config.engineers]
-    if unknown := [name for name in names if name not in all_names]:
-        allowed = f"{', '.join(all_names)}{did_you_mean(unknown[0], all_names)}"
-        raise UserError(f"--engineers is {unknown[0]!r}; it must be one of {allowed}")
-    selected = [engineer for engineer in config.engineers if engineer.name in names]
-    baseline = config.baseline if config.baseline in names else selected[0].name
-    selected = [
+    if unknown_names := [name for name in names if name not in all_names]:
+        allowed = f"{', '.join(all_names)}{did_you_mean(unknown_names[0], all_names)}"
+        raise UserError(f"--engineers is {unknown_names[0]!r}; it must be one of {allowed}")
+    selected_engineers = [engineer for engineer in config.engineers if engineer.name in names]
+    baseline = config.baseline if config.baseline in names else selected_engineers[0].name
+    selected_engineers = [
         engineer if engineer.against in names else engineer.model_copy(update={"against": None})
-        for engineer in selected
+        for engineer in selected_engineers
     ]
     return StudyConfig.model_validate(
-        config.model_dump() | {"engineers": selected, "baseline": baseline}
+        config.model_dump() | {"engineers": selected_engineers, "baseline": baseline}
     )
 
 

@@ -38,12 +38,12 @@ def require_equal_contexts(study: Study) -> None:
         for name, (settings, view) in inputs.items()
     }
     for name, (settings, view) in inputs.items():
-        limit = settings.max_context_tokens
-        if limit is not None and contexts[name].tokens > limit:
-            longest = max(context.tokens for context in contexts.values())
+        max_tokens = settings.max_context_tokens
+        if max_tokens is not None and contexts[name].tokens > max_tokens:
+            num_tokens = max(context.tokens for context in contexts.values())
             raise UserError(
-                f"{study.config.name}: engineer.max_context_tokens is {limit}; it must be at least"
-                f" {longest}, because {name} would lose"
+                f"{study.config.name}: engineer.max_context_tokens is {max_tokens}; it must be at"
+                f" least {num_tokens}, because {name} would lose"
                 f" {_describe_cuts(view, settings, count_tokens)} and other engineers less"
             )
 

@@ -48,16 +48,18 @@ def resampled_means(values: np.ndarray, resamples: int, rng: np.random.Generator
     A resample is represented by how often each seed and each board occurs in it. Boards with equal
     columns are interchangeable, so the function draws the frequencies of distinct columns.
     """
-    seeds, boards = values.shape
+    num_seeds, num_boards = values.shape
     columns, multiplicities = np.unique(values, axis=1, return_counts=True)  # (S, C), (C,)
-    table, shares = columns.T.astype(float), multiplicities / boards
-    seed_counts = rng.multinomial(seeds, np.full(seeds, 1 / seeds), size=resamples)  # (R, S)
+    column_table, shares = columns.T.astype(float), multiplicities / num_boards
+    seed_counts = rng.multinomial(
+        num_seeds, np.full(num_seeds, 1 / num_seeds), size=resamples
+    )  # (R, S)
     batch_size = max(1, _MAX_BATCH_ELEMENTS // len(shares))
     sums = [
-        np.sum(rng.multinomial(boards, shares, size=len(batch)) @ table * batch, axis=1)
+        np.sum(rng.multinomial(num_boards, shares, size=len(batch)) @ column_table * batch, axis=1)
         for batch in np.split(seed_counts, range(batch_size, resamples, batch_size))
     ]
-    return np.concatenate(sums) / (seeds * boards)
+    return np.concatenate(sums) / (num_seeds * num_boards)
 
 
 def mean_interval(values: np.ndarray, resamples: int = RESAMPLES) -> Interval:
@@ -85,8 +87,10 @@ class Contrast:
         """The interval of the paired t-test over seeds; NaN for one seed."""
         if math.isnan(self.deviation):
             return math.nan, math.nan
-        seeds = len(self.seeds)
-        margin = stats.t.ppf((1 + CONFIDENCE) / 2, seeds - 1) * self.deviation / math.sqrt(seeds)
+        num_seeds = len(self.seeds)
+        margin = (
+            stats.t.ppf((1 + CONFIDENCE) / 2, num_seeds - 1) * self.deviation / math.sqrt(num_seeds)
+        )
         return float(self.difference.value - margin), float(self.difference.value + margin)
 
     @property
@@ -94,41 +98,41 @@ class Contrast:
         """The smallest true difference that the t-test detects with probability `POWER`, or NaN."""
         if not self.deviation > 0.0:
             return math.nan
-        seeds = len(self.seeds)
-        standard_errors = optimize.brentq(lambda size: power(size, seeds) - POWER, 0.0, 100.0)
-        return float(standard_errors) * self.deviation / math.sqrt(seeds)
+        num_seeds = len(self.seeds)
+        standard_errors = optimize.brentq(lambda size: power(size, num_seeds) - POWER, 0.0, 100.0)
+        return float(standard_errors) * self.deviation / math.sqrt(num_seeds)
 
 
-def power(difference: float, seeds: int) -> float:
+def power(difference: float, num_seeds: int) -> float:
     """Return the power of a paired two-sided t-test over two or more seeds.
 
     The power is averaged over quantiles of the estimated deviation, because SciPy's noncentral t
     distribution gives NaN for two seeds. `difference` is in standard errors of its mean over seeds.
     """
-    degrees = seeds - 1
-    critical = stats.t.ppf((1 + CONFIDENCE) / 2, degrees)
+    degrees = num_seeds - 1
+    critical_value = stats.t.ppf((1 + CONFIDENCE) / 2, degrees)
     probabilities = (np.arange(_NUM_QUANTILES) + 0.5) / _NUM_QUANTILES
-    thresholds = critical * np.sqrt(stats.chi2.ppf(probabilities, degrees) / degrees)
+    thresholds = critical_value * np.sqrt(stats.chi2.ppf(probabilities, degrees) / degrees)
     powers = stats.norm.cdf(difference - thresholds) + stats.norm.cdf(-difference - thresholds)
     return float(powers.mean())
 
 
-def contrast(ours: Mapping[int, np.ndarray], theirs: Mapping[int, np.ndarray]) -> Contrast:
+def contrast(outcomes: Mapping[int, np.ndarray], baselines: Mapping[int, np.ndarray]) -> Contrast:
     """Return the paired difference between two engineers over their common seeds.
 
     Args:
-        ours: Outcomes of the first engineer by seed, bool (B,).
-        theirs: Outcomes of the second engineer.
+        outcomes: Outcomes of the first engineer by seed, bool (B,).
+        baselines: Outcomes of the second engineer.
 
     Raises:
         ValueError: The engineers have no common seed.
     """
-    seeds = sorted(ours.keys() & theirs.keys())
+    seeds = sorted(outcomes.keys() & baselines.keys())
     if not seeds:
-        raise ValueError("ours and theirs must have a common seed, got none")
-    first, second = (
-        np.stack([answers[seed] for seed in seeds]).astype(np.int64) for answers in (ours, theirs)
+        raise ValueError("outcomes and baseline_outcomes must have a common seed, got none")
+    values, baseline_values = (
+        np.stack([arm[seed] for seed in seeds]).astype(np.int64) for arm in (outcomes, baselines)
     )
-    differences = first.mean(axis=1) - second.mean(axis=1)
+    differences = values.mean(axis=1) - baseline_values.mean(axis=1)
     deviation = float(differences.std(ddof=1)) if len(seeds) > 1 else math.nan
-    return Contrast(tuple(seeds), mean_interval(first - second), deviation)
+    return Contrast(tuple(seeds), mean_interval(values - baseline_values), deviation)

@@ -52,10 +52,10 @@ def learning_figures(results: Results) -> list[PageFigure]:
     """Draw the rates after each stage, with whiskers from the lowest to the highest seed."""
     stages = ["start", *_stages(results)]
 
-    def series(metric: str) -> list[Series]:
+    def make_metric_series(metric: str) -> list[Series]:
         return _make_series(results, lambda arm: arm["learning_curve"][metric])
 
-    panels = {title: series(metric) for metric, title in METRIC_NAMES.items()}
+    panels = {title: make_metric_series(metric) for metric, title in METRIC_NAMES.items()}
     return _rate_figures("Learning curve", panels, stages, "validation boards, %")
 
 
@@ -63,15 +63,15 @@ def mixture_figures(results: Results) -> list[PageFigure]:
     """Draw the knobs of each stage, by knob and map size."""
     sizes = next(iter(results["engineers"].values()))["mixture"][0]
 
-    def series(size: str, knob: str) -> list[Series]:
+    def make_knob_series(size: str, knob: str) -> list[Series]:
         return _make_series(results, lambda arm: [stage[size][knob] for stage in arm["mixture"]])
 
     panels = {
-        f"{size}x{size}: {KNOB_NAMES.get(knob, knob)}": series(size, knob)
+        f"{size}x{size}: {KNOB_NAMES.get(knob, knob)}": make_knob_series(size, knob)
         for knob in next(iter(sizes.values()))
         for size in sizes
     }
-    return _rate_figures("Mixture", panels, _stages(results), "ratio, %", low=0.0)
+    return _rate_figures("Mixture", panels, _stages(results), "ratio, %", axis_start=0.0)
 
 
 def failure_figures(results: Results) -> list[PageFigure]:
@@ -93,13 +93,13 @@ def _rate_figures(
     panels: dict[str, list[Series]],
     stages: Sequence[str],
     heading: str,
-    low: float = 1.0,  # upper bound of the start of the y axis
+    axis_start: float = 1.0,  # upper bound of the start of the y axis
 ) -> list[PageFigure]:
     """Draw one chart per panel with a common axis."""
     curves = [curve for series in panels.values() for curve in series]
     values = [value for curve in curves for value in chain(*filter(None, curve.values))]
-    style: Any = {"x_label": "stage", "heading": heading, "legend": False}
-    style["span"] = (min(low, *values), max(values))
+    style: Any = {"x_label": "stage", "heading": heading, "show_legend": False}
+    style["span"] = (min(axis_start, *values), max(values))
     figures = []
     for title, series in panels.items():
         figures += page_figures(title, rate_chart(f"{kind}, {title}", series, stages, **style))

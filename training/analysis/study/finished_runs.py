@@ -57,7 +57,7 @@ def read_study(
         UserError: A file is damaged, or the runs have different boards or initial models.
     """
     runs: list[FinishedRun] = []
-    unfinished = []
+    unfinished_runs = []
     for run in study.runs:
         run_directory = directory.run_directory(run)
         if run_directory.finished():
@@ -65,22 +65,22 @@ def read_study(
             runs.append(read_run(run_directory, run, config))
         else:
             reason = "not finished" if run_directory.path.exists() else "not started"
-            unfinished.append({"engineer": run.engineer, "seed": run.seed, "reason": reason})
-    for other in runs[1:]:
-        _check_comparable(runs[0], other, directory)
-    return runs, unfinished
+            unfinished_runs.append({"engineer": run.engineer, "seed": run.seed, "reason": reason})
+    for finished_run in runs[1:]:
+        _check_comparable(runs[0], finished_run, directory)
+    return runs, unfinished_runs
 
 
-def _check_comparable(first: FinishedRun, run: FinishedRun, directory: StudyDirectory) -> None:
+def _check_comparable(first_run: FinishedRun, run: FinishedRun, directory: StudyDirectory) -> None:
     """Raise a `UserError` if two runs have different validation boards or initial models."""
-    name, first_name = (f"{row.engineer}, seed {row.seed}" for row in (run, first))
-    if run.boards != first.boards:
+    name, first_name = (f"{row.engineer}, seed {row.seed}" for row in (run, first_run))
+    if run.boards != first_run.boards:
         raise UserError(
             f"{directory.path}: {name} was validated on other boards than {first_name}, so they "
             "can't be compared"
         )
     # Rounding on different hardware may change single answers, but not the rate significantly.
-    first_valid, valid = first.scores[_VALID, 0], run.scores[_VALID, 0]
+    first_valid, valid = first_run.scores[_VALID, 0], run.scores[_VALID, 0]
     if compare(first_valid.tolist(), valid.tolist()).p_value < _MIN_P_VALUE:
         raise UserError(
             f"{directory.path}: {name} began with another model than {first_name}: their valid "
@@ -123,7 +123,7 @@ def read_run(directory: RunDirectory, run: StudyRun, expected: RunConfig) -> Fin
     )
 
 
-def _compute_ledger(directory: RunDirectory, config: RunConfig, spent: Costs) -> dict[str, float]:
+def _compute_ledger(directory: RunDirectory, config: RunConfig, costs: Costs) -> dict[str, float]:
     metrics = directory.metrics.read()
     updates = {
         (record.stage, record.update): record.resampled_boards or 0
@@ -134,9 +134,9 @@ def _compute_ledger(directory: RunDirectory, config: RunConfig, spent: Costs) ->
     return {
         # Training boards: all prompts of each update, including the resampled ones.
         "training_instances": len(updates) * config.grpo.prompts_per_update + sum(updates.values()),
-        "rehearsed_designs": spent.rehearsed_designs,
-        "engineer_tokens": spent.engineer_tokens,
-        "probe_rollouts": spent.probe_rollouts,
+        "rehearsed_designs": costs.rehearsed_designs,
+        "engineer_tokens": costs.engineer_tokens,
+        "probe_rollouts": costs.probe_rollouts,
         "design_seconds": sum(seconds for phase, seconds in timings if phase == "design"),
         "wall_seconds": sum(float(seconds) for _, seconds in timings),
     }

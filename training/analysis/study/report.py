@@ -53,10 +53,10 @@ def write_report(study: Study, directory: StudyDirectory, folder: Path | None = 
     Raises:
         UserError: No run is finished, or the runs can't be compared.
     """
-    runs, unfinished = read_study(study, directory)
+    runs, unfinished_runs = read_study(study, directory)
     if not runs:
         raise UserError(f"{directory.path}: no run is finished, so there is nothing to report")
-    results = build_results(study, runs, unfinished)
+    results = build_results(study, runs, unfinished_runs)
     if folder is None:
         folder = directory.report
         require_inside(folder, directory.path)
@@ -123,7 +123,7 @@ def render_page(results: Results) -> str:
         "percent": lambda share: f"{100 * share:.1f}",
     }
     engineers, budget, study = results["engineers"], results["budget"], results["study"]
-    planned = len(study["engineers"]) * len(study["seeds"])
+    num_planned = len(study["engineers"]) * len(study["seeds"])
     legend = {
         name: Markup(legend_key(name, index))
         for name, index in figures.engineer_colours(results).items()
@@ -144,7 +144,7 @@ def render_page(results: Results) -> str:
                 if baseline not in (None, study["baseline"])
             },
             "Seeds": ", ".join(map(str, study["seeds"])),
-            "Runs finished": f"{planned - len(results['missing'])} of {planned}",
+            "Runs finished": f"{num_planned - len(results['missing'])} of {num_planned}",
             "Stages": f"{budget['stages']} of {budget['updates_per_stage']} updates",
             "Training instances per run": f"{budget['training_instances']:,}",
             "Validation boards": f"{budget['validation_boards']:,}",
@@ -183,11 +183,11 @@ def describe_differences(results: Results, metric: str) -> str:
     if not differences:
         return f"A comparison with {baseline} needs another engineer with a common seed, got none."
     clauses = []
-    for label, beyond in (("better", 1), ("worse", -1), ("no difference seen", 0)):
+    for label, sign in (("better", 1), ("worse", -1), ("no difference seen", 0)):
         names = [
             f"{name} ({interval_text(difference)})"
             for name, difference in differences.items()
-            if difference["beyond"] == beyond
+            if difference["beyond"] == sign
         ]
         if names:
             clauses.append(f"{label}: {join_names(names)}")
@@ -196,21 +196,21 @@ def describe_differences(results: Results, metric: str) -> str:
 
 def interval_text(interval: Mapping[str, Any], *, signed: bool = True) -> str:
     """Format a value with its interval, in points or per cent."""
-    form = "+.1f" if signed else ".1f"
+    number_format = "+.1f" if signed else ".1f"
     value, low, high = (
-        _format_number(100 * interval[key], form) for key in ("value", "low", "high")
+        _format_number(100 * interval[key], number_format) for key in ("value", "low", "high")
     )
     return f"{value} [{low}, {high}]"
 
 
 def over_seeds_text(difference: Mapping[str, Any]) -> str:
     """Format the interval over seeds only; a dash for a single seed."""
-    ends = [difference["over_seeds"][key] for key in ("low", "high")]
-    if None in ends:
+    bounds = [difference["over_seeds"][key] for key in ("low", "high")]
+    if None in bounds:
         return "-"
-    return f"[{', '.join(_format_number(100 * end, '+.1f') for end in ends)}]"
+    return f"[{', '.join(_format_number(100 * bound, '+.1f') for bound in bounds)}]"
 
 
-def _format_number(value: float, form: str) -> str:
-    text = format(value, form)
+def _format_number(value: float, number_format: str) -> str:
+    text = format(value, number_format)
     return "0.0" if float(text) == 0 else text  # no sign for zero

@@ -27,7 +27,7 @@ REVIEWS: tuple[str, ...] = get_args(Attempt.model_fields["kind"].annotation)
 def build_results(
     study: Study,
     runs: Sequence[FinishedRun],  # at least one, all validated on the same boards
-    unfinished: Sequence[Results],  # the other runs, with the reason why each has no result
+    unfinished_runs: Sequence[Results],  # the other runs, with the reason why each has no result
 ) -> Results:
     """Return the content of `results.json`, which the report shows."""
     config = study.config
@@ -35,7 +35,7 @@ def build_results(
     for engineer in config.engineers:
         if engineer_runs := [run for run in runs if run.engineer == engineer.name]:
             runs_by_engineer[engineer.name] = engineer_runs
-    against = {name: config.get_baseline(name) for name in runs_by_engineer}
+    baselines = {name: config.get_baseline(name) for name in runs_by_engineer}
     initial_scores = np.stack([run.scores[:, 0] for run in runs])
     return {
         "study": {
@@ -43,25 +43,25 @@ def build_results(
             "engineers": {engineer.name: list(engineer.set) for engineer in config.engineers},
             "seeds": list(config.seeds),
             "baseline": config.baseline,
-            "against": against,
+            "against": baselines,
             "compared_with": (
                 "its own baseline"
-                if set(against.values()) - {None, config.baseline}
+                if set(baselines.values()) - {None, config.baseline}
                 else config.baseline
             ),
         },
         "budget": _describe_budget(study.warm_start, len(runs[0].boards)),
-        "missing": list(unfinished),
+        "missing": list(unfinished_runs),
         # The initial rates, as measured by each run.
         "start": _by_metric(lambda m: rate_spread(initial_scores[:, m])),
         "engineers": {
-            name: _summarize_engineer(rows, runs_by_engineer.get(against[name] or "", []))
+            name: _summarize_engineer(rows, runs_by_engineer.get(baselines[name] or "", []))
             for name, rows in runs_by_engineer.items()
         },
     }
 
 
-def _describe_budget(config: RunConfig, boards: int) -> Results:
+def _describe_budget(config: RunConfig, num_boards: int) -> Results:
     updates = config.stages.count * config.updates_per_stage
     return {
         "stages": config.stages.count,
@@ -69,7 +69,7 @@ def _describe_budget(config: RunConfig, boards: int) -> Results:
         "prompts_per_update": config.grpo.prompts_per_update,
         "completions_per_prompt": config.grpo.completions,
         "training_instances": updates * config.grpo.prompts_per_update,
-        "validation_boards": boards,
+        "validation_boards": num_boards,
         "validation_temperature": config.validation.temperature,
     }
 
@@ -109,12 +109,14 @@ def _compute_difference(
         return None
 
     def compare(m: int) -> Results:
-        ours, theirs = ({run.seed: run.scores[m, -1] for run in rows} for rows in (runs, baseline))
-        result = contrast(ours, theirs)
-        low, high = result.over_seeds
-        over_seeds = {"low": low, "high": high, "deviation": result.deviation}
-        over_seeds["detectable"] = result.detectable
-        return {**asdict(result.difference), "over_seeds": replace_nan(over_seeds)}
+        outcomes, baselines = (
+            {run.seed: run.scores[m, -1] for run in rows} for rows in (runs, baseline)
+        )
+        comparison = contrast(outcomes, baselines)
+        low, high = comparison.over_seeds
+        over_seeds = {"low": low, "high": high, "deviation": comparison.deviation}
+        over_seeds["detectable"] = comparison.detectable
+        return {**asdict(comparison.difference), "over_seeds": replace_nan(over_seeds)}
 
     return {"seeds": seeds, **_by_metric(compare)}
 

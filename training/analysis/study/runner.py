@@ -82,20 +82,20 @@ def print_study_plan(study: Study, directory: StudyDirectory) -> None:
 
 
 def run_study(
-    study: Study, directory: StudyDirectory, *, jobs: int = 1, cluster: Cluster | None = None
+    study: Study, directory: StudyDirectory, *, max_jobs: int = 1, cluster: Cluster | None = None
 ) -> bool:
     """Run or resume all runs of a study, and return whether all are finished.
 
     Args:
         study: The study.
         directory: Its files.
-        jobs: Maximum number of active runs. Without a cluster, they share the cores equally.
+        max_jobs: Maximum number of active runs. Without a cluster, they share the cores equally.
         cluster: The cluster that runs the jobs; None: this machine.
 
     Raises:
-        UserError: `jobs` exceeds the number of cores.
+        UserError: `max_jobs` exceeds the number of cores.
     """
-    start = _make_starter(jobs, cluster)
+    start_job = _make_starter(max_jobs, cluster)
     directory.path.mkdir(parents=True, exist_ok=True)
     with lock_folder(directory.path), exit_on_sigterm():
         if study.has_warm_start and not _has_warm_start(directory):
@@ -107,42 +107,42 @@ def run_study(
                 job_name="warm-start",
                 stop_after=0,
             )
-            if _run_and_count_failures([warm_start], start, slots=1) > 0:
+            if _run_and_count_failures([warm_start], start_job, num_slots=1) > 0:
                 console.print("No run is started, because all runs need the warm start.")
                 return False
-        _run_and_count_failures(_make_missing_first_stages(study, directory), start, jobs)
+        _run_and_count_failures(_make_missing_first_stages(study, directory), start_job, max_jobs)
         _copy_first_stages(study, directory)
         runs = _make_unfinished_runs(study, directory)
-        return _run_and_count_failures(runs, start, jobs) == 0
+        return _run_and_count_failures(runs, start_job, max_jobs) == 0
 
 
 def run_processes(
     processes: Sequence[StudyProcess],
     directory: StudyDirectory,
     *,
-    jobs: int = 1,
+    max_jobs: int = 1,
     cluster: Cluster | None = None,
 ) -> bool:
     """Run processes as in `run_study`, and return whether all succeeded."""
-    start = _make_starter(jobs, cluster)
+    start_job = _make_starter(max_jobs, cluster)
     with lock_folder(directory.path), exit_on_sigterm():
-        return _run_and_count_failures(processes, start, jobs) == 0
+        return _run_and_count_failures(processes, start_job, max_jobs) == 0
 
 
-def _make_starter(jobs: int, cluster: Cluster | None) -> StartJob:
+def _make_starter(max_jobs: int, cluster: Cluster | None) -> StartJob:
     """Return a function that starts processes; raise a `UserError` for more jobs than cores."""
     cores = _usable_cores()
-    if cluster is None and jobs > len(cores):
-        raise UserError(f"--jobs must be 1 to {len(cores)}, the usable cores, got {jobs}")
+    if cluster is None and max_jobs > len(cores):
+        raise UserError(f"--jobs must be 1 to {len(cores)}, the usable cores, got {max_jobs}")
 
-    def start(process: StudyProcess, slot: int) -> Job:
+    def start_job(process: StudyProcess, slot: int) -> Job:
         process.log.parent.mkdir(parents=True, exist_ok=True)
         command = [*COMMAND, *process.arguments]
         if cluster is not None:
             return cluster.submit(process.job_name, command, process.log)
-        return _start_locally(command, process.log, cores[slot::jobs] if jobs > 1 else None)
+        return _start_locally(command, process.log, cores[slot::max_jobs] if max_jobs > 1 else None)
 
-    return start
+    return start_job
 
 
 def _make_process(
@@ -209,43 +209,45 @@ def _copy_first_stages(study: Study, directory: StudyDirectory) -> None:
 
 def _make_unfinished_runs(study: Study, directory: StudyDirectory) -> list[StudyProcess]:
     """Return processes for the runs that are not finished, and print how many are."""
-    total = len(study.runs)
+    num_runs = len(study.runs)
     processes = [
         _make_process(
             study,
             directory.run_directory(run),
             study.overrides(run, directory.policy),
-            title=f"[{number}/{total}] {run}",
+            title=f"[{number}/{num_runs}] {run}",
             job_name=f"{run.engineer}-{run.seed}",
         )
         for number, run in enumerate(study.runs, 1)
         if not directory.run_directory(run).finished()
     ]
-    if num_finished := total - len(processes):
-        console.print(f"{num_finished} of {total} runs are finished already.")
+    if num_finished := num_runs - len(processes):
+        console.print(f"{num_finished} of {num_runs} runs are finished already.")
     return processes
 
 
-def _run_and_count_failures(processes: Sequence[StudyProcess], start: StartJob, slots: int) -> int:
+def _run_and_count_failures(
+    processes: Sequence[StudyProcess], start_job: StartJob, num_slots: int
+) -> int:
     """Run processes in parallel, and return the number of failures. An interrupt ends all."""
-    waiting, num_failed = list(processes), 0
-    running: dict[int, tuple[StudyProcess, Job, float]] = {}
+    pending_processes, num_failed = list(processes), 0
+    active_jobs: dict[int, tuple[StudyProcess, Job, float]] = {}
     try:
-        with show_status("") as update:
-            while waiting or running:
-                for slot in range(slots):
-                    if waiting and slot not in running:
-                        process = waiting.pop(0)
-                        running[slot] = process, start(process, slot), time.monotonic()
-                update(", ".join(map(_describe_job, running.values())))
+        with show_status("") as update_status:
+            while pending_processes or active_jobs:
+                for slot in range(num_slots):
+                    if pending_processes and slot not in active_jobs:
+                        process = pending_processes.pop(0)
+                        active_jobs[slot] = process, start_job(process, slot), time.monotonic()
+                update_status(", ".join(map(_describe_job, active_jobs.values())))
                 time.sleep(_POLL_SECONDS)
-                for slot, (process, job, start_time) in list(running.items()):
+                for slot, (process, job, start_time) in list(active_jobs.items()):
                     if (status := job.poll()) is not None:
-                        del running[slot]
+                        del active_jobs[slot]
                         seconds = time.monotonic() - start_time
                         num_failed += not _report_outcome(process, status, seconds)
     finally:
-        _end_jobs([job for _, job, _ in running.values()])
+        _end_jobs([job for _, job, _ in active_jobs.values()])
     return num_failed
 
 
