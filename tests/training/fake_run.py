@@ -55,24 +55,24 @@ def raise_killed(*_: Any) -> NoReturn:
 
 
 @contextmanager
-def interrupt_at(point: str, die: Callable[[], None]) -> Iterator[None]:
-    """Call `die` at a point of the run; `none` is never reached."""
+def interrupt_at(point: str, interrupt: Callable[[], None]) -> Iterator[None]:
+    """Call `interrupt` at a point of the run; `none` is never reached."""
     if point == "none":
         yield
         return
-    name, number = POINTS[point]
-    function = pkgutil.resolve_name(name)
+    function_name, interrupted_call = POINTS[point]
+    function = pkgutil.resolve_name(function_name)
     calls = 0
 
-    def counted(*args: Any, **kwargs: Any) -> Any:
+    def call_and_count(*args: Any, **kwargs: Any) -> Any:
         nonlocal calls
         result = function(*args, **kwargs)
         calls += 1
-        if calls == number:
-            die()
+        if calls == interrupted_call:
+            interrupt()
         return result
 
-    with mock.patch(name, counted):
+    with mock.patch(function_name, call_and_count):
         yield
 
 
@@ -86,9 +86,9 @@ def read_comparable_files(run_dir: Path) -> dict[str, bytes]:
     }
 
 
-def assert_same_files(run_dir: Path, other_dir: Path) -> None:
+def assert_same_files(expected_dir: Path, run_dir: Path) -> None:
     """Assert that two runs have equal files."""
-    expected, run_files = read_comparable_files(run_dir), read_comparable_files(other_dir)
+    expected, run_files = read_comparable_files(expected_dir), read_comparable_files(run_dir)
     assert sorted(run_files) == sorted(expected)
     assert [name for name in expected if run_files[name] != expected[name]] == []
 
@@ -167,14 +167,14 @@ def _write_answer(rng: np.random.Generator, task: str, form: AnswerForm | None) 
 
 def _write_plan(rng: np.random.Generator, task: str) -> str:
     """Each agent's shortest path on an empty board; every other plan begins with a random step."""
-    moves: list[list[Action]] = []
+    action_lists: list[list[Action]] = []
     for numbers in re.findall(r"\((\d+), (\d+)\) to \((\d+), (\d+)\)", task):
         row, column, goal_row, goal_column = map(int, numbers)
-        down, right = goal_row - row, goal_column - column
-        moves.append([Action.DOWN if down > 0 else Action.UP] * abs(down))
-        moves[-1] += [Action.RIGHT if right > 0 else Action.LEFT] * abs(right)
-    plan = np.full((max(map(len, moves), default=0) + 1, len(moves)), Action.WAIT)
-    for agent, actions in enumerate(moves):
+        num_down, num_right = goal_row - row, goal_column - column
+        action_lists.append([Action.DOWN if num_down > 0 else Action.UP] * abs(num_down))
+        action_lists[-1] += [Action.RIGHT if num_right > 0 else Action.LEFT] * abs(num_right)
+    plan = np.full((max(map(len, action_lists), default=0) + 1, len(action_lists)), Action.WAIT)
+    for agent, actions in enumerate(action_lists):
         plan[: len(actions), agent] = actions
     if rng.random() < 0.5:
         plan[0] = rng.choice(list(Action))
@@ -184,14 +184,14 @@ def _write_plan(rng: np.random.Generator, task: str) -> str:
 def _write_design(rng: np.random.Generator, form: AnswerForm) -> str:
     """Random edits if the form is their pattern, else random ratios."""
     if isinstance(form, str):
-        rows = re.sub(r"\[[-+=]+\]", lambda _: str(rng.choice(["-", "=", "+"])), form)
-        text = re.sub(r"\\(.)", r"\1", rows)
+        pattern = re.sub(r"\[[-+=]+\]", lambda _: str(rng.choice(["-", "=", "+"])), form)
+        text = re.sub(r"\\(.)", r"\1", pattern)
         assert re.fullmatch(form, text)
         return text
-    knobs = ("data_ratio", "hole_ratio", "wait_ratio")
+    ratio_names = ("data_ratio", "hole_ratio", "wait_ratio")
     return json.dumps(
         {
-            group: {knob: int(rng.integers(1, 5)) / 20 for knob in knobs}
+            group: {name: int(rng.integers(1, 5)) / 20 for name in ratio_names}
             for group in form["properties"]
         }
     )

@@ -34,7 +34,7 @@ from training.run.directory import RunDirectory
 from training.run.seeds import derive_seed
 from training.schema import RunConfig
 
-HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>&amp; \u202e \ud800"
+HOSTILE_TEXT = "</script><script>alert(1)</script><img src=x onerror=alert(2)>&amp; \u202e \ud800"
 """Model output that pages must escape; the last character is a lone surrogate."""
 
 CONFIG = {
@@ -68,14 +68,14 @@ CONFIG = {
     },
     "engineer": {"style": "full"},
 }
-UPDATES = 40
-COMPLETIONS = 6
-SKILL = (0.25, 0.45, 0.6, 0.8)
+UPDATES_PER_STAGE = 40
+NUM_COMPLETIONS = 6
+SKILLS = (0.25, 0.45, 0.6, 0.8)
 """Share of answers left undamaged after the warm start and after each stage."""
 
 DESIGNS = (
     (
-        HOSTILE,
+        HOSTILE_TEXT,
         '{"3": {"data_ratio": 0.2, "hole_ratio": 0.2, "wait_ratio": 0.3}, '
         '"4": {"data_ratio": 0.4, "hole_ratio": 0.2, "wait_ratio": 0.3}, '
         '"5": {"data_ratio": 0.4, "hole_ratio": 0.1, "wait_ratio": 0.2}}',
@@ -85,30 +85,30 @@ DESIGNS = (
         '"4": {"data_ratio": 0.4, "hole_ratio": 0.9, "wait_ratio": 0.3}, '
         '"5": {"data_ratio": 0.9, "hole_ratio": 0.2, "wait_ratio": 0.3}}',
     ),
-    ("I would rather not.", "{}", HOSTILE),
+    ("I would rather not.", "{}", HOSTILE_TEXT),
 )
 """The engineer's answers per stage: rejected then accepted, repaired, never usable."""
 
-NOTES = ("More holes next.", f"Size 5 again.\n{HOSTILE[:-1]}", "")
+NOTES = ("More holes next.", f"Size 5 again.\n{HOSTILE_TEXT[:-1]}", "")
 """The engineer's notes for the next stage, for contexts with a Summary block."""
 
 
 def write_sample_run_with_tokenizer(
-    path: Path, choice: dict[str, Any], skill: tuple[float, ...] = SKILL
+    path: Path, engineer_section: dict[str, Any], skills: tuple[float, ...] = SKILLS
 ) -> Path:
     """Write a sample run with this `engineer` section, whose policies have a tokenizer."""
-    config = RunConfig.model_validate(CONFIG | {"engineer": choice})
+    config = RunConfig.model_validate(CONFIG | {"engineer": engineer_section})
     tokenizer = train_tokenizer(
         [escape_surrogates(text) for answers in DESIGNS for text in answers], 300
     )
-    return write_sample_run(path, config, skill=skill, tokenizer=tokenizer)
+    return write_sample_run(path, config, skills=skills, tokenizer=tokenizer)
 
 
 def write_sample_run(
     path: Path,
     config: RunConfig | None = None,  # must have three stages; default: `CONFIG`
     *,
-    skill: Sequence[float] = SKILL,
+    skills: Sequence[float] = SKILLS,
     count_tokens: CountTokens | None = None,  # in the engineer's answers; default: an estimate
     design_seconds: float | None = None,  # logged for each Design phase unless None
     tokenizer: PreTrainedTokenizerFast | None = None,  # the policy's; overrides `count_tokens`
@@ -132,12 +132,12 @@ def write_sample_run(
         )
         for step in range(10, 201, 10)
     ]
-    updates = list(_make_updates(rng, config, skill))
+    updates = list(_make_updates(rng, config, skills))
     directory.metrics.write([*warm_start, *updates])
     directory.timings.write(_make_timings(updates, design_seconds))
 
     for stage in range(config.stages.count + 1):
-        files, trained_on = directory.stage(stage), None
+        files, training_boards = directory.stage(stage), None
         if stage > 0:
             configuration = get_configuration(config, read_stage_results(directory, config), stage)
             files.configuration.write(configuration)
@@ -145,17 +145,17 @@ def write_sample_run(
                 stage_boards = get_stage_instances(config, directory, stage, configuration, boards)
                 files.shortfalls.write(stage_boards.shortfalls)
                 files.environment.write(stage_boards.statistics)
-                trained_on = stage_boards.instances
-        texts = _make_answers(np.random.default_rng([config.seed, stage]), boards, skill[stage])
+                training_boards = stage_boards.instances
+        texts = _make_answers(np.random.default_rng([config.seed, stage]), boards, skills[stage])
         answers = [SampledAnswer(text, 18, truncated=False) for text in texts]
         files.episodes.write(judge_answers(config, boards, answers))
         if stage > 0:
-            _design(directory, config, count_tokens or estimate_tokens)
+            _run_design(directory, config, count_tokens or estimate_tokens)
         if tokenizer is not None:
             tokenizer.save_pretrained(files.policy)
             weights = {"weight": np.full((2, 3), stage, np.float32)}
             save_file(weights, files.policy / "model.safetensors")
-            write_stage_digests(config, directory, boards, stage, trained_on)
+            write_stage_digests(config, directory, boards, stage, training_boards)
     directory.summary.write(make_summary(config, read_stage_results(directory, config)))
     return path
 
@@ -175,18 +175,18 @@ def _make_answers(rng: np.random.Generator, boards: InstanceSet, skill: float) -
 
 
 def _damage_plan(rng: np.random.Generator, plan: np.ndarray, size: int) -> str:
-    kind = rng.choice(["junk", "short", "far", "swapped", "detour", "random"])
+    damage = rng.choice(["junk", "short", "far", "swapped", "detour", "random"])
     plan = plan.copy()
     length = int(np.flatnonzero((plan != Action.WAIT).any(axis=1)).max()) + 1
-    if kind == "junk":
-        return f"Agent 0: {HOSTILE}"
-    if kind == "short":
+    if damage == "junk":
+        return f"Agent 0: {HOSTILE_TEXT}"
+    if damage == "short":
         plan[length - 1 :] = Action.WAIT
-    elif kind == "far":
+    elif damage == "far":
         plan[length : length + size] = rng.choice(list(Action)[1:])
-    elif kind == "swapped":
+    elif damage == "swapped":
         plan = plan[:, ::-1]
-    elif kind == "detour":
+    elif damage == "detour":
         plan[:length] = np.roll(plan[:length], 1, axis=0)
     else:
         plan[:length] = rng.integers(0, 5, plan[:length].shape)
@@ -194,27 +194,27 @@ def _damage_plan(rng: np.random.Generator, plan: np.ndarray, size: int) -> str:
 
 
 def _make_updates(
-    rng: np.random.Generator, config: RunConfig, skill: Sequence[float]
+    rng: np.random.Generator, config: RunConfig, skills: Sequence[float]
 ) -> Iterator[records.UpdateMetrics]:
     """Yield the records of updates of a policy that improves."""
-    count = UPDATES * config.stages.count
+    num_updates = UPDATES_PER_STAGE * config.stages.count
     groups = list(config.environment.initial.values())
-    for number in range(count):
-        rate = float(np.interp(number, [0, count - 1], skill[::3]))
-        solved = {group: int(rng.binomial(COMPLETIONS, rate)) for group in groups}
-        mean = sum(solved.values()) / (COMPLETIONS * len(groups))
-        stage, update = divmod(number, UPDATES)
+    for index in range(num_updates):
+        rate = float(np.interp(index, [0, num_updates - 1], skills[::3]))
+        valid_counts = {group: int(rng.binomial(NUM_COMPLETIONS, rate)) for group in groups}
+        valid_rate = sum(valid_counts.values()) / (NUM_COMPLETIONS * len(groups))
+        stage, update = divmod(index, UPDATES_PER_STAGE)
         yield records.UpdateMetrics(
             stage=stage + 1,
             update=update + 1,
-            step=200 + number + 1,
-            reward_mean=mean,
-            valid_rate=mean,
-            optimal_rate=mean,
+            step=200 + index + 1,
+            reward_mean=valid_rate,
+            valid_rate=valid_rate,
+            optimal_rate=valid_rate,
             parsed_rate=0.9,
-            by_group={group: _group_metrics(valid) for group, valid in solved.items()},
+            by_group={group: _make_group_metrics(count) for group, count in valid_counts.items()},
             loss=float(rng.normal(-0.01, 0.02)),
-            entropy=0.5 * math.exp(-number / 80) + 0.08,
+            entropy=0.5 * math.exp(-index / 80) + 0.08,
             clip_share=0.02,
             zero_variance_share=0.35,
             completion_length=18.0,
@@ -225,20 +225,20 @@ def _make_updates(
         )
 
 
-def _group_metrics(valid: int) -> records.GroupMetrics:
-    rate, failed = valid / COMPLETIONS, COMPLETIONS - valid
+def _make_group_metrics(num_valid: int) -> records.GroupMetrics:
+    rate, num_failed = num_valid / NUM_COMPLETIONS, NUM_COMPLETIONS - num_valid
     return records.GroupMetrics(
-        count=COMPLETIONS,
-        valid=valid,
-        scores={"optimal_sum_of_costs": valid},
-        failures={"hole": failed} if failed else {},
+        count=NUM_COMPLETIONS,
+        valid=num_valid,
+        scores={"optimal_sum_of_costs": num_valid},
+        failures={"hole": num_failed} if num_failed else {},
         reward=rate,
         learnability=rate * (1 - rate),
-        readable=COMPLETIONS,
+        readable=NUM_COMPLETIONS,
         truncated=0,
         tokens=18.0,
         prompts=1,
-        without_success=int(valid == 0),
+        without_success=int(num_valid == 0),
     )
 
 
@@ -257,7 +257,7 @@ def _make_timings(
         yield records.TimingRecord(phase="design", stage=stage, step=200, seconds=seconds)
 
 
-def _design(directory: RunDirectory, config: RunConfig, count: CountTokens) -> None:
+def _run_design(directory: RunDirectory, config: RunConfig, count_tokens: CountTokens) -> None:
     """Let the Design phase ask an engineer whose answers are scripted."""
     results = read_stage_results(directory, config)
     results[-1] = gate(config, directory, results)
@@ -265,17 +265,17 @@ def _design(directory: RunDirectory, config: RunConfig, count: CountTokens) -> N
     answers = iter(DESIGNS[stage - 1])
 
     def generate(request: engineer.TextRequest) -> engineer.GeneratedText:
-        notes = "Write notes to yourself" in request.prompt
-        text = NOTES[stage - 1] if notes else next(answers, "no more")
-        return engineer.GeneratedText(text, count(text))
+        asks_for_notes = "Write notes to yourself" in request.prompt
+        text = NOTES[stage - 1] if asks_for_notes else next(answers, "no more")
+        return engineer.GeneratedText(text, count_tokens(text))
 
     run: Any = SimpleNamespace(
         config=config,
         directory=directory,
-        policy=SimpleNamespace(count_tokens=count),
+        policy=SimpleNamespace(count_tokens=count_tokens),
         log_duration=lambda phase, stage: nullcontext(),
         seed=partial(derive_seed, config.seed),
     )
-    model_engineer, nothing = engineer.LanguageModelEngineer(generate), cast(Any, None)
+    model_engineer, sampler = engineer.LanguageModelEngineer(generate), cast(Any, None)
     with mock.patch.object(design, "make_engineer", return_value=model_engineer):
-        design.design(run, nothing, results)
+        design.design(run, sampler, results)

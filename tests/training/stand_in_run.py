@@ -22,27 +22,28 @@ def main(template: Path, arguments: list[str]) -> int:
     parser = argparse.ArgumentParser()
     run.add_arguments(parser)
     args = parser.parse_args(arguments[1:])
-    warm_start = args.stop_after == 0
-    shared = args.stop_after == 1
-    name = "warm_start" if warm_start else "/".join(args.run_dir.parts[-3 if shared else -2 :])
+    is_warm_start = args.stop_after == 0
+    is_first_stage = args.stop_after == 1
+    depth = 3 if is_first_stage else 2
+    name = "warm_start" if is_warm_start else "/".join(args.run_dir.parts[-depth:])
     call = {"name": name, "set": args.set, "known": args.run_dir.exists()}
-    with (template / "calls.jsonl").open("a") as calls:
-        calls.write(json.dumps(call) + "\n")
+    with (template / "calls.jsonl").open("a") as calls_file:
+        calls_file.write(json.dumps(call) + "\n")
     args.run_dir.mkdir(parents=True, exist_ok=True)
     print(f"this is {name}", flush=True)
-    orders = json.loads((template / "stand_in.json").read_text())
-    if name in orders["fail"]:
+    failures = json.loads((template / "stand_in.json").read_text())
+    if name in failures["fail"]:
         print("the lake is frozen over", file=sys.stderr)
         return 7
-    if name == orders["end_study"]:
+    if name == failures["end_study"]:
         os.kill(os.getppid(), signal.SIGTERM)
         signal.pause()  # until the study ends this process
-    if warm_start:
-        first = sorted((template / "runs").glob("*/*/stages/0"))[0]
-        shutil.copytree(first, args.run_dir / "stages/0", dirs_exist_ok=True)
+    if is_warm_start:
+        first_stage = sorted((template / "runs").glob("*/*/stages/0"))[0]
+        shutil.copytree(first_stage, args.run_dir / "stages/0", dirs_exist_ok=True)
         (args.run_dir / "stages/0/policy").mkdir()
-    elif shared:
-        _first_stage(template / "runs" / name.removeprefix("first_rounds/"), args)
+    elif is_first_stage:
+        _copy_first_stage(template / "runs" / name.removeprefix("first_rounds/"), args)
     else:
         shutil.copytree(template / "runs" / name, args.run_dir, dirs_exist_ok=True)
         # The copied digest list covers the first stage only.
@@ -50,14 +51,14 @@ def main(template: Path, arguments: list[str]) -> int:
     return 0
 
 
-def _first_stage(whole: Path, args: argparse.Namespace) -> None:
+def _copy_first_stage(finished_run: Path, args: argparse.Namespace) -> None:
     """Leave what a run of the arguments leaves that is stopped after its first stage."""
-    files, source = RunDirectory(args.run_dir), RunDirectory(whole)
-    files.claim(load(args.config, args.set))
+    directory, source = RunDirectory(args.run_dir), RunDirectory(finished_run)
+    directory.claim(load(args.config, args.set))
     for stage in ("0", "1"):
-        shutil.copytree(whole / "stages" / stage, args.run_dir / "stages" / stage)
-    files.metrics.write([metric for metric in source.metrics.read() if metric.stage <= 1])
-    files.timings.write([timing for timing in source.timings.read() if timing.stage <= 1])
+        shutil.copytree(finished_run / "stages" / stage, args.run_dir / "stages" / stage)
+    directory.metrics.write([metric for metric in source.metrics.read() if metric.stage <= 1])
+    directory.timings.write([timing for timing in source.timings.read() if timing.stage <= 1])
 
 
 if __name__ == "__main__":

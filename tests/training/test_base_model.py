@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from engineer.synthetic import FACTS
-from examples.base_model import train as loop
+from examples.base_model import train as pretraining
 from examples.base_model.designs import draw_swaps
 from examples.base_model.recipe import Recipe
 from examples.base_model.scores import ReadingTest
@@ -22,32 +22,32 @@ from training.policy.policy import load_policy
 from training.run.digests import DIGESTS_FILE
 from training.schema import ModelConfig, PromptConfig, SamplingConfig, load_config, read_yaml
 
-FOLDER = PACKAGED_MODELS["jaxlake-base"]
+BASE_MODEL = PACKAGED_MODELS["jaxlake-base"]
 RECIPE = load_config(Recipe, ROOT / "examples/base_model/recipe.yaml", ())
 
 
 def test_model_files_match_their_hashes():
-    lines = dict(
-        reversed(line.split("  ")) for line in (FOLDER / DIGESTS_FILE).read_text().splitlines()
+    digests = dict(
+        reversed(line.split("  ")) for line in (BASE_MODEL / DIGESTS_FILE).read_text().splitlines()
     )
-    assert lines.keys() == {file.name for file in FOLDER.iterdir()} - {DIGESTS_FILE}
-    for name, digest in lines.items():
-        assert hashlib.sha256((FOLDER / name).read_bytes()).hexdigest() == digest, name
+    assert digests.keys() == {file.name for file in BASE_MODEL.iterdir()} - {DIGESTS_FILE}
+    for name, digest in digests.items():
+        assert hashlib.sha256((BASE_MODEL / name).read_bytes()).hexdigest() == digest, name
 
 
 def test_base_model_is_packaged_by_name():
-    assert resolve_model("jaxlake-base") == FOLDER
-    patterns = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    data = patterns["tool"]["setuptools"]["package-data"]["training"]
-    packaged = {file for pattern in data for file in (ROOT / "training").glob(pattern)}
-    assert packaged >= set(FOLDER.iterdir())
-    assert sum(file.stat().st_size for file in FOLDER.iterdir()) < 8 * 2**20
+    assert resolve_model("jaxlake-base") == BASE_MODEL
+    pyproject = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    patterns = pyproject["tool"]["setuptools"]["package-data"]["training"]
+    packaged_files = {file for pattern in patterns for file in (ROOT / "training").glob(pattern)}
+    assert packaged_files >= set(BASE_MODEL.iterdir())
+    assert sum(file.stat().st_size for file in BASE_MODEL.iterdir()) < 8 * 2**20
 
 
 def test_base_model_records_its_configuration():
-    made_by = read_yaml(FOLDER / "pretraining.yaml")
+    fields = read_yaml(BASE_MODEL / "pretraining.yaml")
     sections = ("scratch", "boards", "designs", "optimization", "goal", "max_tokens", "seed")
-    recipe = Recipe.model_validate({"name": "base"} | {name: made_by[name] for name in sections})
+    recipe = Recipe.model_validate({"name": "base"} | {name: fields[name] for name in sections})
     for section in sections:
         assert getattr(recipe, section) == getattr(RECIPE, section), section
 
@@ -55,30 +55,30 @@ def test_base_model_records_its_configuration():
 @pytest.mark.parametrize("seed", [71, 72])
 def test_base_model_reads_every_fact_of_new_contexts(seed):
     policy, params = load_policy(
-        FOLDER, ModelConfig(), PromptConfig(style="compact"), length_bucket=16
+        BASE_MODEL, ModelConfig(), PromptConfig(style="compact"), length_bucket=16
     )
     pairs = draw_swaps(np.random.default_rng(seed), RECIPE.designs, 48)
-    edits_right, flips = ReadingTest(policy, pairs).scores(params)
-    assert flips.keys() == set(FACTS)
-    assert min(flips.values()) >= 0.9, flips
-    assert edits_right >= 0.95
+    edit_accuracy, agreement = ReadingTest(policy, pairs).scores(params)
+    assert agreement.keys() == set(FACTS)
+    assert min(agreement.values()) >= 0.9, agreement
+    assert edit_accuracy >= 0.95
 
 
 @pytest.mark.slow
 def test_base_model_first_steps_are_reproducible(tmp_path: Path):
     """The random weights are bit-identical, and the losses equal up to rounding."""
-    rebuilt = tmp_path / "base"
+    run_dir = tmp_path / "base"
     recipe = RECIPE.model_copy(update={"sampling": SamplingConfig(engine="jax")})
-    assert loop.train(recipe, rebuilt, stop_after=loop.LOG_EVERY) is None
+    assert pretraining.train(recipe, run_dir, stop_after=pretraining.LOG_EVERY) is None
     for name in ("tokenizer.json", "tokenizer_config.json"):
-        assert (rebuilt / "initial" / name).read_bytes() == (FOLDER / name).read_bytes()
-    line, recorded = (
+        assert (run_dir / "initial" / name).read_bytes() == (BASE_MODEL / name).read_bytes()
+    record, expected = (
         json.loads((folder / "metrics.jsonl").read_text().split("\n")[0])
-        for folder in (rebuilt, FOLDER)
+        for folder in (run_dir, BASE_MODEL)
     )
-    assert line["step"] == recorded["step"] == loop.LOG_EVERY
-    assert line["plan_loss"] == pytest.approx(recorded["plan_loss"], rel=2e-3)
-    assert line["design_loss"] == pytest.approx(recorded["design_loss"], rel=2e-3)
+    assert record["step"] == expected["step"] == pretraining.LOG_EVERY
+    assert record["plan_loss"] == pytest.approx(expected["plan_loss"], rel=2e-3)
+    assert record["design_loss"] == pytest.approx(expected["design_loss"], rel=2e-3)
 
 
 @pytest.mark.vllm
@@ -89,13 +89,13 @@ def test_base_model_solves_boards_of_every_size(tmp_path: Path):
     A separate process is used because vLLM writes to its process's output streams.
     """
     command = [sys.executable, "-m", "jaxlake", "evaluate", str(ROOT / "configs/miniature.yaml")]
-    file = tmp_path / "rates.json"
-    command += ["--model", "jaxlake-base", "--output", str(file)]
+    rates_file = tmp_path / "rates.json"
+    command += ["--model", "jaxlake-base", "--output", str(rates_file)]
     result = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
     assert result.returncode == 0, result.stderr
-    groups = json.loads(file.read_text())["groups"]
+    groups = json.loads(rates_file.read_text())["groups"]
     assert groups.keys() == {"3", "4", "5", "6"}
     for rates in groups.values():
-        low, high = wilson_interval(rates["valid"], rates["count"])
-        assert high > 0.05, rates
-        assert low < 0.85, rates
+        lower_bound, upper_bound = wilson_interval(rates["valid"], rates["count"])
+        assert upper_bound > 0.05, rates
+        assert lower_bound < 0.85, rates

@@ -10,12 +10,12 @@ from tests.paths import TINY
 from training.errors import UserError
 from training.memory import report_out_of_memory
 
-LAYERS = 10**9
+NUM_LAYERS = 10**9
 
 
 def test_model_beyond_memory_is_rejected(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     run_dir = tmp_path / "run"
-    setting = f"model.scratch.num_hidden_layers={LAYERS}"
+    setting = f"model.scratch.num_hidden_layers={NUM_LAYERS}"
     assert main(["run", str(TINY), "--run-dir", str(run_dir), "--set", setting]) == 2
     error = capsys.readouterr().err
     assert error.startswith("jaxlake: error: the weights of model.scratch must ")

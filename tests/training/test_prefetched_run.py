@@ -17,7 +17,7 @@ OPTIONS += ["warm_start.learning_rate=1e-4", "stages.count=1", "engineer.kind=ru
 OPTIONS += ["stages.instances=48"]  # six updates
 
 
-def assert_versions_follow(updates: list[UpdateMetrics]) -> None:
+def assert_versions_follow_gradients(updates: list[UpdateMetrics]) -> None:
     """An update's answers are of the weights before the update before it.
 
     Those are others than the ones before, if that update had a gradient.
@@ -25,8 +25,8 @@ def assert_versions_follow(updates: list[UpdateMetrics]) -> None:
     assert sum(record.grad_norm > 0 for record in updates) >= 3
     versions = [record.weight_version for record in updates]
     assert versions[0] == versions[1]  # both of the weights before the first update
-    for before, now, update in zip(versions[1:], versions[2:], updates, strict=False):
-        assert (now != before) == (update.grad_norm > 0)
+    for previous_version, version, update in zip(versions[1:], versions[2:], updates, strict=False):
+        assert (version != previous_version) == (update.grad_norm > 0)
 
 
 @pytest.mark.parametrize("engine", ["jax", pytest.param("vllm", marks=pytest.mark.vllm)])
@@ -34,4 +34,4 @@ def test_prefetched_answers_lag_by_one_update(engine: str, tmp_path: Path) -> No
     loop.run(load(TINY, [*OPTIONS, f"sampling.engine={engine}"]), tmp_path)
     updates = RunDirectory(tmp_path).updates()
     assert [update.rollout_lag for update in updates] == [0, 1, 1, 1, 1, 1]
-    assert_versions_follow(updates)
+    assert_versions_follow_gradients(updates)

@@ -36,9 +36,9 @@ def test_board_prompt_follows_style_template_and_function():
 
 def test_board_prompt_rejects_functions_without_text():
     (board,) = draw_small_lakes(1)
-    prompt = load(TINY, [f"prompt.template={HOOKS}:write_number"]).prompt
+    prompt_config = load(TINY, [f"prompt.template={HOOKS}:write_number"]).prompt
     with pytest.raises(UserError, match=r"^prompt.template: .*_number must return a text, got 3"):
-        board_prompt(board, prompt)
+        board_prompt(board, prompt_config)
 
 
 def test_lake_prompts_follow_the_template():
@@ -55,9 +55,9 @@ def test_longest_prompt_counts_the_template():
 
 def test_encode_board_follows_the_template():
     tokenizer: Any = SimpleNamespace(encode=lambda text, add_special_tokens: [*text.encode()])
-    prompt = load(TINY, [f"prompt.template={HOOKS}:write_prompt"]).prompt
-    nothing: Any = None
-    policy = Policy(nothing, tokenizer, nothing, prompt, length_bucket=1, stop_ids=())
+    prompt_config = load(TINY, [f"prompt.template={HOOKS}:write_prompt"]).prompt
+    unused: Any = None
+    policy = Policy(unused, tokenizer, unused, prompt_config, length_bucket=1, stop_ids=())
     (board,) = draw_small_lakes(1)
     assert bytes(policy.encode_board(board)) == b"A board of 3.\n"
 

@@ -34,7 +34,7 @@ from training.schema import load
 HERE = Path(__file__).parent
 PARITY = HERE / "environments/parity.yaml"
 # With a policy that knows no boards, all rewards of a real engine's few answers are 0.
-LEARNS = ("model.pretrained=jaxlake-base", "warm_start.learning_rate=1e-4")
+SETTINGS = ("model.pretrained=jaxlake-base", "warm_start.learning_rate=1e-4")
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
@@ -109,7 +109,7 @@ def test_killed_run_leaves_the_same_files(case: str, tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def run_here() -> Iterator[Callable[..., None]]:
+def run_tiny() -> Iterator[Callable[..., None]]:
     """Run the tiny configuration in this process, without vLLM."""
 
     def run(run_dir: Path, point: str = "none") -> None:
@@ -121,66 +121,66 @@ def run_here() -> Iterator[Callable[..., None]]:
 
 
 @pytest.fixture(scope="module")
-def uninterrupted(run_here: Callable[..., None], tmp_path_factory: pytest.TempPathFactory) -> Path:
+def finished_run(run_tiny: Callable[..., None], tmp_path_factory: pytest.TempPathFactory) -> Path:
     run_dir = tmp_path_factory.mktemp("runs") / "uninterrupted"
-    run_here(run_dir)
+    run_tiny(run_dir)
     return run_dir
 
 
 def test_finished_run_is_shown_and_not_repeated(
-    run_here: Callable[..., None], uninterrupted: Path, capsys: pytest.CaptureFixture[str]
+    run_tiny: Callable[..., None], finished_run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    before = (uninterrupted / "metrics.jsonl").stat().st_mtime_ns
-    run_here(uninterrupted)
+    modified_ns = (finished_run / "metrics.jsonl").stat().st_mtime_ns
+    run_tiny(finished_run)
     assert "finished" in capsys.readouterr().out
-    assert (uninterrupted / "metrics.jsonl").stat().st_mtime_ns == before
+    assert (finished_run / "metrics.jsonl").stat().st_mtime_ns == modified_ns
 
 
 @pytest.mark.parametrize("stage", [0, 1])
-def test_stage_without_answers_keeps_its_weights(
-    stage: int, run_here: Callable[..., None], uninterrupted: Path, tmp_path: Path
+def test_missing_episodes_file_is_reported(
+    stage: int, run_tiny: Callable[..., None], finished_run: Path, tmp_path: Path
 ) -> None:
-    run_dir = shutil.copytree(uninterrupted, tmp_path / "run")
+    run_dir = shutil.copytree(finished_run, tmp_path / "run")
     (run_dir / "summary.json").unlink()
-    lost = run_dir / f"stages/{stage}/episodes.jsonl"
-    lost.unlink()
-    with pytest.raises(UserError, match=rf"^{lost}: is missing but listed in SHA256SUMS"):
-        run_here(run_dir)
+    episodes_file = run_dir / f"stages/{stage}/episodes.jsonl"
+    episodes_file.unlink()
+    with pytest.raises(UserError, match=rf"^{episodes_file}: is missing but listed in SHA256SUMS"):
+        run_tiny(run_dir)
 
 
 def test_files_after_a_lost_checkpoint_are_rebuilt(
-    run_here: Callable[..., None], uninterrupted: Path, tmp_path: Path
+    run_tiny: Callable[..., None], finished_run: Path, tmp_path: Path
 ) -> None:
-    run_dir = shutil.copytree(uninterrupted, tmp_path / "run")
+    run_dir = shutil.copytree(finished_run, tmp_path / "run")
     (run_dir / "summary.json").unlink()
-    *_, last = sorted((run_dir / "checkpoints").iterdir(), key=lambda path: int(path.name))
-    (last / "progress/metadata").unlink()
+    *_, checkpoint = sorted((run_dir / "checkpoints").iterdir(), key=lambda path: int(path.name))
+    (checkpoint / "progress/metadata").unlink()
     # As updates that are taken again where sums have no fixed order, these differ from the first.
     for name in ("episodes.jsonl", "decision.json", "digests.json"):
         shutil.copyfile(run_dir / "stages/1" / name, run_dir / "stages/2" / name)
     RunDirectory(run_dir).write_digest_list()
-    run_here(run_dir)
-    assert_same_files(uninterrupted, run_dir)
+    run_tiny(run_dir)
+    assert_same_files(finished_run, run_dir)
 
 
 def test_sigterm_releases_the_directory(tmp_path: Path) -> None:
-    def start(run_dir: Path) -> subprocess.Popen[bytes]:
+    def start_run(run_dir: Path) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "jaxlake", "run", str(TINY), "--run-dir", str(run_dir)]
         command += ["--set", "sampling.engine=jax", "stages.count=1"]
         return subprocess.Popen(command, cwd=ROOT)
 
-    uninterrupted_dir, ended_dir = tmp_path / "whole", tmp_path / "ended"
-    assert start(uninterrupted_dir).wait() == 0
-    process = start(ended_dir)
-    while not (ended_dir / "stages/0").exists():  # the first update is next
+    uninterrupted_dir, terminated_dir = tmp_path / "whole", tmp_path / "ended"
+    assert start_run(uninterrupted_dir).wait() == 0
+    process = start_run(terminated_dir)
+    while not (terminated_dir / "stages/0").exists():  # the first update is next
         assert process.poll() is None
         time.sleep(0.05)
     process.send_signal(signal.SIGTERM)
     assert process.wait(60) == 128 + signal.SIGTERM
-    assert (ended_dir / ".lock").read_bytes() == b""
-    assert not RunDirectory(ended_dir).finished()
-    assert start(ended_dir).wait() == 0
-    assert_same_files(uninterrupted_dir, ended_dir)
+    assert (terminated_dir / ".lock").read_bytes() == b""
+    assert not RunDirectory(terminated_dir).finished()
+    assert start_run(terminated_dir).wait() == 0
+    assert_same_files(uninterrupted_dir, terminated_dir)
 
 
 @pytest.mark.vllm
@@ -188,7 +188,7 @@ def test_sigterm_releases_the_directory(tmp_path: Path) -> None:
 def test_killed_vllm_run_resumes_identically(tmp_path: Path) -> None:
     def run(run_dir: Path, point: str = "none") -> int:
         command = [sys.executable, "-m", "tests.training.fake_run", str(TINY), str(run_dir), point]
-        return subprocess.run([*command, *LEARNS], cwd=ROOT, timeout=1200, check=False).returncode
+        return subprocess.run([*command, *SETTINGS], cwd=ROOT, timeout=1200, check=False).returncode
 
     uninterrupted_dir = tmp_path / "uninterrupted"
     assert run(uninterrupted_dir) == 0
@@ -199,25 +199,25 @@ def test_killed_vllm_run_resumes_identically(tmp_path: Path) -> None:
     # What a real engine answers, and so whether all rewards are equal, depends on the processor.
     assert sum(update.grad_norm > 0 for update in RunDirectory(uninterrupted_dir).updates()) >= 5
     # The checkpoint that is loaded again answers as it did in the run.
-    scores = tmp_path / "scores.json"
+    scores_file = tmp_path / "scores.json"
     command = [sys.executable, "-m", "jaxlake", "engineer", "replay", str(uninterrupted_dir)]
-    options = ["--stage", "1", "--engineers", "checkpoint", "--json", str(scores)]
+    options = ["--stage", "1", "--engineers", "checkpoint", "--json", str(scores_file)]
     subprocess.run([*command, *options], cwd=ROOT, timeout=600, check=True)
-    (row,) = json.loads(scores.read_text())
+    (score,) = json.loads(scores_file.read_text())
     decision = json.loads((uninterrupted_dir / "stages/1/decision.json").read_text())
-    assert row["configuration"] == decision["configuration"]
-    assert row["kind"] == decision["kind"]
-    assert row["spent"]["engineer_tokens"] == decision["spent"]["engineer_tokens"]
+    assert score["configuration"] == decision["configuration"]
+    assert score["kind"] == decision["kind"]
+    assert score["spent"]["engineer_tokens"] == decision["spent"]["engineer_tokens"]
 
 
-def test_falling_rate_spans_a_rollback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    steps, taken = [], train.take_update
+def test_linear_schedule_spans_a_rollback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    steps, take_update = [], train.take_update
 
-    def noted(*args: Any, step: int, **others: Any) -> Any:
+    def record_step(*args: Any, step: int, **options: Any) -> Any:
         steps.append(step)
-        return taken(*args, step=step, **others)
+        return take_update(*args, step=step, **options)
 
-    monkeypatch.setattr(train, "take_update", noted)
+    monkeypatch.setattr(train, "take_update", record_step)
     monkeypatch.setattr(stage_results, "has_fallen", lambda *_: True)
     options = ["grpo.schedule=linear", "grpo.minibatches=2", "engineer.gate.rollback=checkpoint"]
     with without_vllm():

@@ -23,16 +23,14 @@ from training.runtime import set_library_defaults
 )
 def test_user_memory_fraction_is_kept(name, value, expected):
     """With both variables set, vLLM would find no GPU."""
-    environment_rest = {
-        key: value for key, value in os.environ.items() if "MEM_FRACTION" not in key
-    }
-    with mock.patch.dict(os.environ, environment_rest | {name: value}, clear=True):
+    other_variables = {key: value for key, value in os.environ.items() if "MEM_FRACTION" not in key}
+    with mock.patch.dict(os.environ, other_variables | {name: value}, clear=True):
         set_library_defaults()
         assert generate_pjrt_gpu_plugin_options()["memory_fraction"] == expected
 
 
 # vLLM's kernels write `tl.dot(Q, K)` without a precision, as this one does.
-COMPILES_A_PRODUCT = """
+PRODUCT_SCRIPT = """
 import sys
 import triton
 import triton.language as tl
@@ -42,12 +40,12 @@ from triton.compiler import ASTSource
 
 @triton.jit
 def product(left, right, result, N: tl.constexpr):
-    numbers = tl.arange(0, N)
-    places = numbers[:, None] * N + numbers[None, :]
-    tl.store(result + places, tl.dot(tl.load(left + places), tl.load(right + places)))
+    indices = tl.arange(0, N)
+    offsets = indices[:, None] * N + indices[None, :]
+    tl.store(result + offsets, tl.dot(tl.load(left + offsets), tl.load(right + offsets)))
 
 
-if sys.argv[1] == "ours":
+if sys.argv[1] == "jaxlake":
     from training.runtime import set_library_defaults
 
     set_library_defaults()
@@ -57,11 +55,11 @@ print("tf32" in triton.compile(source, target=GPUTarget("cuda", 90, 32)).asm["pt
 """
 
 
-@pytest.mark.parametrize(("whose", "rounds"), [("triton's", "True"), ("ours", "False")])
-def test_vllm_attention_keeps_float32_on_an_h100(whose: str, rounds: str, tmp_path: Path):
+@pytest.mark.parametrize(("defaults", "uses_tf32"), [("triton", "True"), ("jaxlake", "False")])
+def test_vllm_attention_keeps_float32_on_an_h100(defaults: str, uses_tf32: str, tmp_path: Path):
     """Compiled for one; that Triton would round them shows that the test can fail."""
     script = tmp_path / "product.py"
-    script.write_text(COMPILES_A_PRODUCT)
+    script.write_text(PRODUCT_SCRIPT)
     other_variables = {
         key: value for key, value in os.environ.items() if key != "TRITON_F32_DEFAULT"
     }
@@ -69,6 +67,6 @@ def test_vllm_attention_keeps_float32_on_an_h100(whose: str, rounds: str, tmp_pa
         "PYTHONPATH": str(ROOT),
         "TRITON_CACHE_DIR": str(tmp_path / "cache"),
     }
-    command = [sys.executable, "-W", "ignore", str(script), whose]
+    command = [sys.executable, "-W", "ignore", str(script), defaults]
     result = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    assert result.stdout.strip() == rounds
+    assert result.stdout.strip() == uses_tf32

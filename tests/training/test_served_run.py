@@ -6,7 +6,7 @@ import psutil
 import pytest
 
 from tests.paths import TINY
-from tests.training.test_prefetched_run import assert_versions_follow
+from tests.training.test_prefetched_run import assert_versions_follow_gradients
 from training import loop
 from training.run.directory import RunDirectory
 from training.sampling.server_process import COMMAND
@@ -30,7 +30,7 @@ def test_run_updates_and_ends_its_server(tmp_path: Path) -> None:
     assert directory.finished()
     updates = directory.updates()
     assert [update.rollout_lag for update in updates] == [0, 1, 1, 1]
-    assert_versions_follow(updates)
+    assert_versions_follow_gradients(updates)
     assert updates[0].sampler_gap < 1e-3
     commands = [
         " ".join(process.cmdline()) for process in psutil.Process().children(recursive=True)

@@ -23,15 +23,15 @@ pytestmark = [pytest.mark.nightly, pytest.mark.timeout(5400)]
 def run(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
     """What `make smollm` leaves after it was killed in an update and in a design, and resumed."""
     folder = tmp_path_factory.mktemp("smollm") / "run"
-    model = ["tools/smollm.py", "runs/models/SmolLM2-135M-Instruct"]
+    script = ["tools/smollm.py", "runs/models/SmolLM2-135M-Instruct"]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    subprocess.run([sys.executable, *model], cwd=ROOT, check=True, timeout=600, env=environment)
+    subprocess.run([sys.executable, *script], cwd=ROOT, check=True, timeout=600, env=environment)
     for point in ("update", "design"):
-        killed = ["-m", "tests.training.fake_run", "configs/smollm.yaml", str(folder), point]
-        ended = subprocess.run(
-            [sys.executable, *killed], cwd=ROOT, timeout=3000, env=environment, check=False
+        arguments = ["-m", "tests.training.fake_run", "configs/smollm.yaml", str(folder), point]
+        process = subprocess.run(
+            [sys.executable, *arguments], cwd=ROOT, timeout=3000, env=environment, check=False
         )
-        assert ended.returncode == -signal.SIGKILL
+        assert process.returncode == -signal.SIGKILL
     command = ["make", "smollm", f"SMOLLM_DIR={folder}"]
     subprocess.run(command, cwd=ROOT, check=True, timeout=3000, env=os.environ)
     return RunDirectory(folder)
@@ -48,9 +48,9 @@ def test_smollm_updates_change_only_adapters(run: RunDirectory):
     updates = run.updates()
     assert len(updates) == 12
     assert max(update.grad_norm for update in updates) > 0
-    first, last = (load_file(find_adapters(run.stage(stage).path)) for stage in (0, 3))
-    assert sorted(first) == sorted(last)
-    assert any(not np.array_equal(first[name], last[name]) for name in first)
+    adapters = [load_file(find_adapters(run.stage(stage).path)) for stage in (0, 3)]
+    assert sorted(adapters[0]) == sorted(adapters[1])
+    assert any(not np.array_equal(adapters[0][name], adapters[1][name]) for name in adapters[0])
     weights = [load_file(run.stage(stage).policy / "model.safetensors") for stage in (0, 3)]
     embeddings = [tensors["model.embed_tokens.weight"] for tensors in weights]
     np.testing.assert_array_equal(*embeddings)

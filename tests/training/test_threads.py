@@ -9,7 +9,7 @@ import pytest
 from tests.paths import ROOT
 from training.threads import XLA_WORKERS, run_in_thread
 
-ENDS = """
+HANGING_SCRIPT = """
 import sys, time
 from concurrent.futures import Future
 from training.threads import run_in_thread
@@ -22,8 +22,9 @@ sys.exit(2)
 
 def test_process_exits_despite_a_hanging_call():
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    ended = subprocess.run([sys.executable, "-c", ENDS], env=environment, timeout=60, check=False)
-    assert ended.returncode == 2
+    command = [sys.executable, "-c", HANGING_SCRIPT]
+    result = subprocess.run(command, env=environment, timeout=60, check=False)
+    assert result.returncode == 2
 
 
 def test_thread_results_and_errors_are_returned():
@@ -32,30 +33,31 @@ def test_thread_results_and_errors_are_returned():
         run_in_thread(lambda: 1 // 0, "None").result(60)
 
 
-BEHIND = """
+PRIORITY_SCRIPT = """
 import os, sys
 from pathlib import Path
 import jax, jax.numpy as jnp
 from training.threads import lower_priority
 
 jnp.ones((64, 64)).sum().block_until_ready()
-own = os.getpriority(os.PRIO_PROCESS, 0)
-found = [lower_priority(sys.argv[1], 3) for _ in range(2)]
+process_priority = os.getpriority(os.PRIO_PROCESS, 0)
+counts = [lower_priority(sys.argv[1], 3) for _ in range(2)]
 tasks = Path("/proc/self/task").iterdir()
-nice = {task: os.getpriority(os.PRIO_PROCESS, int(task.name)) - own for task in tasks}
-names = {task: (task / "comm").read_text() for task in nice}
-print(*found, sum(name.startswith(sys.argv[1]) for name in names.values()))
-print({nice[task] for task in nice if names[task].startswith(sys.argv[1])})
-print({nice[task] for task in nice if not names[task].startswith(sys.argv[1])})
+priorities = {task: os.getpriority(os.PRIO_PROCESS, int(task.name)) for task in tasks}
+niceness = {task: priority - process_priority for task, priority in priorities.items()}
+names = {task: (task / "comm").read_text() for task in niceness}
+print(*counts, sum(name.startswith(sys.argv[1]) for name in names.values()))
+print({niceness[task] for task in niceness if names[task].startswith(sys.argv[1])})
+print({niceness[task] for task in niceness if not names[task].startswith(sys.argv[1])})
 """
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has priorities of threads")
 def test_only_xla_threads_are_reniced():
     environment = os.environ | {"PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
-    command = [sys.executable, "-c", BEHIND, XLA_WORKERS]
+    command = [sys.executable, "-c", PRIORITY_SCRIPT, XLA_WORKERS]
     result = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
-    priorities, behind_line, other_lines = result.stdout.splitlines()
-    first, again, third = map(int, priorities.split())
-    assert first == again == third > 0
-    assert (behind_line, other_lines) == ("{3}", "{0}")
+    counts, worker_line, other_lines = result.stdout.splitlines()
+    first_count, second_count, num_workers = map(int, counts.split())
+    assert first_count == second_count == num_workers > 0
+    assert (worker_line, other_lines) == ("{3}", "{0}")

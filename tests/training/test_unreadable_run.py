@@ -18,12 +18,12 @@ def test_run_warns_once_per_stage_of_unreadable_answers(
     monkeypatch.setattr(fake_run, "_write_plan", lambda rng, task: "I would rather not.")
     with fake_run.without_vllm():
         loop.run(load(TINY), tmp_path / "run")
-    printed, progress = capsys.readouterr()
-    before, *stages = [f"stage {stage}: " for stage in range(3)]
-    assert f"{before}0 of 63 validation answers are readable. Read a few" in printed
-    for stage in stages:
-        assert printed.count(f"{stage}in updates 1 to 4, 0% of the answers are readable.") == 1
-    end = printed[printed.index("Written by") :]
-    assert "Stage 0: 0 of 63 validation answers are readable. Also in stages 1, 2." in end
-    assert printed.count("are readable") == 4
+    output, progress = capsys.readouterr()
+    initial_prefix, *prefixes = [f"stage {stage}: " for stage in range(3)]
+    assert f"{initial_prefix}0 of 63 validation answers are readable. Read a few" in output
+    for prefix in prefixes:
+        assert output.count(f"{prefix}in updates 1 to 4, 0% of the answers are readable.") == 1
+    summary = output[output.index("Written by") :]
+    assert "Stage 0: 0 of 63 validation answers are readable. Also in stages 1, 2." in summary
+    assert output.count("are readable") == 4
     assert "valid 0%  readable 0%  entropy" in progress

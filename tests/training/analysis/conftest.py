@@ -32,7 +32,7 @@ def finished_study(tmp_path_factory: pytest.TempPathFactory) -> Path:
         write_sample_run(
             directory.run_directory(run).path,
             study.make_run_config(run, directory.policy),
-            skill=SKILLS_BY_RUN[run.engineer, run.seed],
+            skills=SKILLS_BY_RUN[run.engineer, run.seed],
             count_tokens=len,
             design_seconds=run.seed + 0.25,
         )

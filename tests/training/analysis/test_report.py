@@ -14,7 +14,7 @@ import pytest
 import jaxlake
 from jaxlake import wilson_interval
 from tests.training.analysis.pages import Page, build_page
-from tests.training.sample_run import DESIGNS, HOSTILE
+from tests.training.sample_run import DESIGNS, HOSTILE_TEXT
 from training.analysis import RATE_NAMES
 from training.analysis.report import build_report
 from training.analysis.report.answers import answers_json
@@ -149,7 +149,7 @@ def test_report_shows_answers_by_size(run_copy):
 
 
 def test_report_escapes_model_text(page):
-    assert HOSTILE[:-1] in "".join(page.words)
+    assert HOSTILE_TEXT[:-1] in "".join(page.words)
     assert not {"img", "iframe", "link", "object"} & set(page.tags)
     assert len(page.scripts) == page.source.count("<script") == 2, "the answers, and report.js"
     assert page.source.count("</script") == 2

@@ -29,7 +29,7 @@ def read_configuration(run: Path, stage: int) -> Any:
 @pytest.mark.parametrize("rollback", ["configuration", "checkpoint"])
 def test_second_fall_does_not_restore_a_rolled_back_design(tmp_path, rollback):
     config = RunConfig.model_validate(CONFIG | {"engineer": {"gate": {"rollback": rollback}}})
-    run = write_sample_run(tmp_path / "run", config, skill=(0.3, 0.9, 0.5, 0.1))
+    run = write_sample_run(tmp_path / "run", config, skills=(0.3, 0.9, 0.5, 0.1))
     gates = [json.loads((run / f"stages/{stage}/gate.json").read_text()) for stage in (1, 2, 3)]
     assert [gate["restored"] for gate in gates] == [None, rollback, rollback]
     assert len({json.dumps(read_configuration(run, stage)) for stage in (1, 2, 3)}) == 3
@@ -39,7 +39,7 @@ def test_second_fall_does_not_restore_a_rolled_back_design(tmp_path, rollback):
 def test_rollback_restores_failures(tmp_path):
     gate = {"rollback": "checkpoint"}
     config = RunConfig.model_validate(CONFIG | {"engineer": {"gate": gate, "kind": "rule"}})
-    run = RunDirectory(write_sample_run(tmp_path / "run", config, skill=(0.3, 0.9, 0.1, 0.9)))
+    run = RunDirectory(write_sample_run(tmp_path / "run", config, skills=(0.3, 0.9, 0.1, 0.9)))
     results = read_stage_results(run, config)
     assert results[2].gate.restored == "checkpoint"
     view = make_stage_view(config, results, 2)
@@ -63,7 +63,7 @@ def test_rollback_restores_failures(tmp_path):
 
 def test_context_command_prints_what_the_engineer_saw(tmp_path, capsys):
     config = RunConfig.model_validate(CONFIG | {"engineer": {"style": "full"}})
-    run = write_sample_run(tmp_path / "run", config, skill=(0.3, 0.9, 0.1, 0.9))
+    run = write_sample_run(tmp_path / "run", config, skills=(0.3, 0.9, 0.1, 0.9))
     capsys.readouterr()
     assert main(["engineer", "context", str(run), "--stage", "2"]) == 0
     printed = capsys.readouterr().out

@@ -54,7 +54,7 @@ def rolled_back_run(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
     """Return a finished run whose last stage, the third, was rolled back with its weights."""
     choice = {"gate": {"rollback": "checkpoint"}, "style": "full"}
     path = tmp_path_factory.mktemp("runs") / "fallen"
-    run = RunDirectory(write_sample_run_with_tokenizer(path, choice, skill=(0.3, 0.5, 0.9, 0.1)))
+    run = RunDirectory(write_sample_run_with_tokenizer(path, choice, skills=(0.3, 0.5, 0.9, 0.1)))
     assert run.stage(3).gate.read().restored == "checkpoint"
     return run
 
