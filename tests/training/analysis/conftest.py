@@ -8,8 +8,8 @@ import pytest
 from playwright.sync_api import Browser, sync_playwright
 
 from tests.commands import cli as cli
-from tests.training.analysis.pages import ATTACK, STAGE, OpenPage, chromium, open_pages
-from tests.training.analysis.studies import SKILLS_BY_RUN, report_only, write_study
+from tests.training.analysis.pages import ATTACK, LAST_STAGE, OpenPage, find_chromium, open_pages
+from tests.training.analysis.studies import SKILLS_BY_RUN, run_study_report, write_study
 from tests.training.sample_run import write_sample_run
 from training.analysis.report import build_report
 from training.analysis.study.config import load_study
@@ -36,7 +36,7 @@ def finished_study(tmp_path_factory: pytest.TempPathFactory) -> Path:
             count_tokens=len,
             design_seconds=run.seed + 0.25,
         )
-    assert report_only(folder) == 0
+    assert run_study_report(folder) == 0
     return folder
 
 
@@ -59,7 +59,7 @@ def browser() -> Iterator[Browser]:
     Playwright keeps an event loop running in this thread until it stops: a browser of the whole
     session would forbid `asyncio.run` to every test that the same worker runs later.
     """
-    path = chromium()
+    path = find_chromium()
     with sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=path, args=["--no-sandbox"])
         yield browser
@@ -70,17 +70,17 @@ def browser() -> Iterator[Browser]:
 def run_with_attacks(finished_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run whose first two answers of the last stage are hostile."""
     run = shutil.copytree(finished_run, tmp_path_factory.mktemp("browser") / "run")
-    file = RunDirectory(run).stage(STAGE).episodes
-    first, second, *remaining = file.read()
-    lake = first.lake.model_copy(update=dict.fromkeys(("plan", "agent", "sum_of_costs")))
-    rejected = {"valid": False, "scores": {}, "failure": "parse_error", "time": None}
-    rejected |= {"lake": lake, "reason": ATTACK}
+    episodes_file = RunDirectory(run).stage(LAST_STAGE).episodes
+    first_episode, second_episode, *other_episodes = episodes_file.read()
+    lake = first_episode.lake.model_copy(update=dict.fromkeys(("plan", "agent", "sum_of_costs")))
+    rejected_fields = {"valid": False, "scores": {}, "failure": "parse_error", "time": None}
+    rejected_fields |= {"lake": lake, "reason": ATTACK}
     changes = [{"text": ATTACK}, {"text": f"{ATTACK}\ud800"}]
-    hostile = [
-        episode.model_copy(update=rejected | change)
-        for episode, change in zip((first, second), changes, strict=True)
+    hostile_episodes = [
+        episode.model_copy(update=rejected_fields | change)
+        for episode, change in zip((first_episode, second_episode), changes, strict=True)
     ]
-    file.write([*hostile, *remaining])
+    episodes_file.write([*hostile_episodes, *other_episodes])
     return run
 
 

@@ -12,7 +12,7 @@ from playwright.sync_api import Page as BrowserPage
 
 from training.analysis.report import build_report
 
-VOID = {"meta", "br", "img", "link", "input", "hr", "wbr"}
+VOID_TAGS = {"meta", "br", "img", "link", "input", "hr", "wbr"}
 
 
 class Page(HTMLParser):
@@ -23,19 +23,19 @@ class Page(HTMLParser):
         self.source = text
         self.tags: list[str] = []
         self.attributes: list[tuple[str, str | None]] = []
-        self.open: list[str] = []
-        self.words: list[str] = []
+        self.open_tags: list[str] = []
+        self.text_pieces: list[str] = []
         self.rows: list[list[str]] = []
         self.scripts: list[str] = []
         self.feed(text)
         self.close()
-        assert self.open == [], "every element is closed"
+        assert self.open_tags == [], "every element is closed"
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append(tag)
         self.attributes += attrs
-        if tag not in VOID:
-            self.open.append(tag)
+        if tag not in VOID_TAGS:
+            self.open_tags.append(tag)
         if tag == "script":
             self.scripts.append("")
         if tag == "tr":
@@ -44,24 +44,24 @@ class Page(HTMLParser):
             self.rows[-1].append("")
 
     def handle_endtag(self, tag: str) -> None:
-        if tag in VOID:
+        if tag in VOID_TAGS:
             return
-        assert self.open[-1] == tag, f"</{tag}> closes <{self.open[-1]}>"
-        self.open.pop()
+        assert self.open_tags[-1] == tag, f"</{tag}> closes <{self.open_tags[-1]}>"
+        self.open_tags.pop()
 
     def handle_data(self, data: str) -> None:
-        if "style" in self.open:
+        if "style" in self.open_tags:
             return
-        if "script" in self.open:
+        if "script" in self.open_tags:
             self.scripts[-1] += data
             return
-        self.words.append(data)
-        if ("td" in self.open or "th" in self.open) and self.rows:
+        self.text_pieces.append(data)
+        if ("td" in self.open_tags or "th" in self.open_tags) and self.rows:
             self.rows[-1][-1] += data
 
     @property
     def text(self) -> str:
-        return " ".join(" ".join(self.words).split())
+        return " ".join(" ".join(self.text_pieces).split())
 
 
 def build_page(run: Path) -> Page:
@@ -71,7 +71,7 @@ def build_page(run: Path) -> Page:
 OpenPage = Callable[..., BrowserPage]
 """Opens a page, by width, theme and further options of a browser's context."""
 
-STAGE = 3
+LAST_STAGE = 3
 ATTACK = (
     "</script><script>document.title='run'</script><!--<img src=x onerror=document.title='run'>"
 )
@@ -83,15 +83,15 @@ SMALLEST_TEXT = """() => {
     const parent = node.parentElement;
     const hidden = ["SCRIPT", "STYLE", "style", "title"].includes(parent.tagName);
     if (hidden || !node.textContent.trim() || !parent.getBoundingClientRect().width) continue;
-    const place = parent.ownerSVGElement ? parent.getScreenCTM() : { a: 1, b: 0 };
-    const scale = Math.hypot(place.a, place.b);
+    const matrix = parent.ownerSVGElement ? parent.getScreenCTM() : { a: 1, b: 0 };
+    const scale = Math.hypot(matrix.a, matrix.b);
     sizes.push([scale * parseFloat(getComputedStyle(parent).fontSize), node.textContent]);
   }
-  return sizes.reduce((least, size) => (size[0] < least[0] ? size : least));
+  return sizes.reduce((smallest, size) => (size[0] < smallest[0] ? size : smallest));
 }"""
 
 
-def chromium() -> str:
+def find_chromium() -> str:
     """Return the browser's path; without one skip the test, or fail it if CI=true."""
     for name in ("chromium", "chromium-browser", "google-chrome"):
         if path := shutil.which(name):
@@ -107,8 +107,8 @@ def open_pages(browser: Browser, address: str) -> Iterator[OpenPage]:
     contexts: list[BrowserContext] = []
 
     def open_page(width: int = 1400, theme: str = "light", **options: object) -> BrowserPage:
-        view = {"width": width, "height": 900}
-        contexts.append(browser.new_context(viewport=view, color_scheme=theme, **options))
+        viewport = {"width": width, "height": 900}
+        contexts.append(browser.new_context(viewport=viewport, color_scheme=theme, **options))
         page = contexts[-1].new_page()
         page.on("console", lambda message: messages.append(message.text))
         page.on("pageerror", lambda error: messages.append(str(error)))

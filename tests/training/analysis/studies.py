@@ -42,13 +42,13 @@ def write_study(folder: Path, **changes: Any) -> Path:
     return path
 
 
-def study_command(folder: Path, *more: str) -> int:
-    study = str(folder / "study_pair.yaml")
-    return main(["study", study, "--study-dir", str(folder / "out"), *more])
+def run_study_command(folder: Path, *options: str) -> int:
+    study_file = str(folder / "study_pair.yaml")
+    return main(["study", study_file, "--study-dir", str(folder / "out"), *options])
 
 
-def report_only(folder: Path, *more: str) -> int:
-    return study_command(folder, "--report-only", *more)
+def run_study_report(folder: Path, *options: str) -> int:
+    return run_study_command(folder, "--report-only", *options)
 
 
 def read_results(folder: Path) -> dict[str, Any]:
@@ -59,5 +59,5 @@ def read_report_page(folder: Path) -> Page:
     return Page((folder / "out/report/report.html").read_text(encoding="utf-8"))
 
 
-def run_directory(folder: Path, engineer: str, seed: int) -> RunDirectory:
+def open_run(folder: Path, engineer: str, seed: int) -> RunDirectory:
     return RunDirectory(folder / "out/runs" / engineer / str(seed))

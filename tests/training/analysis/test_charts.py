@@ -19,16 +19,16 @@ from training.analysis.pages.charts import (
 )
 
 SVG = "{http://www.w3.org/2000/svg}"
-HOSTILE = "a<b>&\"'$x$"
+ATTACK = "a<b>&\"'$x$"
 LABELS = {"x_label": "x", "heading": "y"}
 SERIES = [Series(f"s{n}", [(0.1 * n, 0.1 * n, 0.1 * n)] * 2, n) for n in range(5)]
 CHARTS = {
-    "line": line_chart(HOSTILE, [Curve(HOSTILE, [1, 2], [0.1, 0.2])], **LABELS),
-    "log": line_chart(HOSTILE, [Curve(HOSTILE, [1, 2], [1e-5, 0.0])], **LABELS, log_scale=True),
-    "rate": rate_chart(HOSTILE, [Series(HOSTILE, [(0.1, 0.0, 0.2)])], ["1"], **LABELS),
-    "bar": bar_chart(HOSTILE, [(HOSTILE, {"a": 0.5}, "end")], {"a": 1}, x_label="x", percent=True),
-    "interval": interval_chart(HOSTILE, {HOSTILE: ((1.0, -1.0, 3.0), 0)}, x_label="x"),
-    "tile": tile_chart(HOSTILE, [Tiles(HOSTILE, ["a"], ["b", "c"], [[0.25, float("nan")]])]),
+    "line": line_chart(ATTACK, [Curve(ATTACK, [1, 2], [0.1, 0.2])], **LABELS),
+    "log": line_chart(ATTACK, [Curve(ATTACK, [1, 2], [1e-5, 0.0])], **LABELS, log_scale=True),
+    "rate": rate_chart(ATTACK, [Series(ATTACK, [(0.1, 0.0, 0.2)])], ["1"], **LABELS),
+    "bar": bar_chart(ATTACK, [(ATTACK, {"a": 0.5}, "end")], {"a": 1}, x_label="x", percent=True),
+    "interval": interval_chart(ATTACK, {ATTACK: ((1.0, -1.0, 3.0), 0)}, x_label="x"),
+    "tile": tile_chart(ATTACK, [Tiles(ATTACK, ["a"], ["b", "c"], [[0.25, float("nan")]])]),
 }
 
 
@@ -39,24 +39,24 @@ def read_texts(svg: str) -> list[str]:
 @pytest.mark.parametrize("name", CHARTS)
 def test_chart_escapes_names_and_uses_page_colours(name: str):
     svg = CHARTS[name] or ""
-    picture = ElementTree.fromstring(svg)
-    assert picture.get("aria-label") == HOSTILE
-    assert any(HOSTILE in text for text in read_texts(svg))
+    root = ElementTree.fromstring(svg)
+    assert root.get("aria-label") == ATTACK
+    assert any(ATTACK in text for text in read_texts(svg))
     assert "<style" not in svg
     if name != "tile":  # tiles keep their colours in dark mode
         assert not re.search("#[0-9a-f]{6}", svg)
 
 
-@pytest.mark.parametrize(("value", "pieces"), [(3.0, 1), (float("nan"), 2), (None, 2)])
-def test_missing_values_split_the_curve(value: float | None, pieces: int):
+@pytest.mark.parametrize(("value", "num_pieces"), [(3.0, 1), (float("nan"), 2), (None, 2)])
+def test_missing_values_split_the_curve(value: float | None, num_pieces: int):
     y = [1.0, 2.0, value, 2.0, 1.0]
-    chart = line_chart("t", [Curve("a", range(1, 6), y)], **LABELS) or ""
+    svg = line_chart("t", [Curve("a", range(1, 6), y)], **LABELS) or ""
     path, *_ = (
-        commands
-        for commands, style in re.findall(r'<path d="([^"]*)"[^>]*style="([^"]*)"', chart)
+        path_data
+        for path_data, style in re.findall(r'<path d="([^"]*)"[^>]*style="([^"]*)"', svg)
         if "stroke-width: 2.25" in style
     )
-    assert path.count("M") == pieces
+    assert path.count("M") == num_pieces
 
 
 def test_chart_of_no_data_is_empty():
@@ -69,8 +69,8 @@ def test_chart_of_no_data_is_empty():
 
 def test_series_differ_in_shape_and_colour():
     svg = rate_chart("t", SERIES, ["start", "end"], **LABELS) or ""
-    mark = r'<use href="(#m\w+)"[^>]*style="fill: (var\(--c\d\)); stroke: var\(--card\)'
-    marks = set(re.findall(mark, svg))
+    mark_pattern = r'<use href="(#m\w+)"[^>]*style="fill: (var\(--c\d\)); stroke: var\(--card\)'
+    marks = set(re.findall(mark_pattern, svg))
     assert len({shape for shape, _ in marks}) == len({colour for _, colour in marks}) == 5
 
 

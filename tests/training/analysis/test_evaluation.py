@@ -27,11 +27,11 @@ def test_evaluate_prints_and_writes_rates(tmp_path, monkeypatch, capsys):
     assert rates["model"] == str(folder)
     assert total["count"] == sum(row["count"] for row in rates["groups"].values()) > 0
     assert 0 < total["valid"] == total["count"] - sum(total["failures"].values())
-    printed = capsys.readouterr().out
-    assert "map size" in printed
-    assert "valid (CSR)" in printed
-    (last,) = (line for line in printed.splitlines() if line.split()[1:2] == ["all"])
-    assert f"{100 * total['isr']:.1f}" in last
+    stdout = capsys.readouterr().out
+    assert "map size" in stdout
+    assert "valid (CSR)" in stdout
+    (total_line,) = (line for line in stdout.splitlines() if line.split()[1:2] == ["all"])
+    assert f"{100 * total['isr']:.1f}" in total_line
 
 
 @pytest.mark.slow
@@ -48,9 +48,9 @@ def test_evaluate_takes_several_samples_per_instance(tmp_path, monkeypatch, caps
     assert list(rates) == ["1", "2", "4"]
     assert rates["1"] == pytest.approx(total["valid"] / total["count"], abs=1e-6)
     assert rates["1"] < rates["2"] < rates["4"]
-    printed = capsys.readouterr().out
-    assert "pass@4" in printed
-    assert "of 252 answers are readable" in printed
+    stdout = capsys.readouterr().out
+    assert "pass@4" in stdout
+    assert "of 252 answers are readable" in stdout
 
 
 @pytest.mark.slow

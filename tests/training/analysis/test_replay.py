@@ -23,14 +23,14 @@ from training.schema import RunConfig, load
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    choice = {
+    settings = {
         "style": "full",
         "blocks": list(BLOCKS),
         "max_context_tokens": 4_600,
         "base_url": "http://127.0.0.1:1/v1",
         "model": "m",
     }
-    return write_sample_run_with_tokenizer(tmp_path_factory.mktemp("runs") / "sample", choice)
+    return write_sample_run_with_tokenizer(tmp_path_factory.mktemp("runs") / "sample", settings)
 
 
 @pytest.fixture

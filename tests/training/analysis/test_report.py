@@ -46,28 +46,28 @@ def iterate_validations(run: Path) -> Iterator[tuple[int, str, Rates]]:
 
 
 def test_report_validation_table_matches_files(finished_run, page):
-    rows_by_size, group = {}, ""
+    table, group = {}, ""
     for cells in page.rows:
         if len(cells) == 6 and "/" in cells[-1]:
             group, *cells = cells
         if len(cells) == 5 and "/" in cells[-1]:
             for stage, cell in enumerate(cells[1:]):
-                rows_by_size[stage, group, cells[0]] = " ".join(cell.split())
+                table[stage, group, cells[0]] = " ".join(cell.split())
     expected = {}
     for stage, name, row in iterate_validations(finished_run):
-        for metric, words in RATE_NAMES.items():
+        for metric, metric_name in RATE_NAMES.items():
             count = row.successes(metric)
             share, low, high = (
                 f"{100 * x:.1f}" for x in (count / row.count, *wilson_interval(count, row.count))
             )
-            expected[stage, name, words] = f"{share} [{low}, {high}] {count}/{row.count}"
-    assert rows_by_size == expected
+            expected[stage, name, metric_name] = f"{share} [{low}, {high}] {count}/{row.count}"
+    assert table == expected
 
 
 def test_report_configuration_table_marks_changes(finished_run, page):
     directory, decisions = RunDirectory(finished_run), read_decisions(finished_run)
-    trained = [directory.stage(stage).configuration.read().values() for stage in (1, 2, 3)]
-    configurations = [*trained, decisions[-1].configuration.values()]
+    configurations = [directory.stage(stage).configuration.read().values() for stage in (1, 2, 3)]
+    configurations.append(decisions[-1].configuration.values())
     ratio_rows = [
         row[-5:] for row in page.rows if len(row) in (5, 6) and row[-5].endswith("_ratio")
     ]
@@ -80,76 +80,75 @@ def test_report_configuration_table_marks_changes(finished_run, page):
             ]
             expected.append([knob, *cells])
     assert ratio_rows == expected
-    changed = sum(len(decision.diff) for decision in decisions)
-    assert changed > 5
-    assert sum(value == "number changed" for _, value in page.attributes) == changed
+    num_changes = sum(len(decision.diff) for decision in decisions)
+    assert num_changes > 5
+    assert sum(value == "number changed" for _, value in page.attributes) == num_changes
 
 
 def test_report_shows_each_decision_and_its_context(finished_run, page):
     for stage, decision in enumerate(read_decisions(finished_run), start=1):
         assert f"After stage {stage} {decision.kind}" in page.text
-        assert RunDirectory(finished_run).stage(stage).context.read() in "".join(page.words)
+        assert RunDirectory(finished_run).stage(stage).context.read() in "".join(page.text_pieces)
         for answer in DESIGNS[stage - 1]:
-            assert answer.encode("utf-8", "backslashreplace").decode() in "".join(page.words)
+            assert answer.encode("utf-8", "backslashreplace").decode() in "".join(page.text_pieces)
 
 
 def test_report_begins_with_problems(run_copy, capsys):
     assert "What went wrong" not in build_page(run_copy).text
     directory = RunDirectory(run_copy)
-    unread = {"parsed_rate": 0.0, "truncated_share": 0.0}
-    metrics = [
-        metric.model_copy(update=unread)
-        if getattr(metric, "update", 0) and metric.stage > 1
-        else metric
-        for metric in directory.metrics.read()
+    unread_metrics = {"parsed_rate": 0.0, "truncated_share": 0.0}
+    records = [
+        record.model_copy(update=unread_metrics)
+        if getattr(record, "update", 0) and record.stage > 1
+        else record
+        for record in directory.metrics.read()
     ]
-    directory.metrics.write(metrics)
-    line = "Stage 2: in updates 1 to 40, 0% of the answers are readable. Also in stage 3. Read"
+    directory.metrics.write(records)
+    message = "Stage 2: in updates 1 to 40, 0% of the answers are readable. Also in stage 3. Read"
     text = build_page(run_copy).text
     assert text.index("What went wrong") < text.index("Valid answers to a fixed validation set")
-    assert line in text
+    assert message in text
     capsys.readouterr()
     run(directory.config(), run_copy)  # it is finished
-    assert line in capsys.readouterr().out
+    assert message in capsys.readouterr().out
 
 
 def test_report_shows_reasoning_and_unchanged_answers(run_copy):
-    files = RunDirectory(run_copy).stage(2)
-    [attempt] = files.answers.read()
-    thought = "Size 5 fails at holes, so <more> of them."
-    changes = {"reasoning": thought, "text": "= = =", "kind": "unchanged"}
-    files.answers.write([attempt.model_copy(update=changes)])
-    files.decision.write(files.decision.read().model_copy(update={"kind": "unchanged", "diff": ()}))
+    stage = RunDirectory(run_copy).stage(2)
+    [answer] = stage.answers.read()
+    reasoning = "Size 5 fails at holes, so <more> of them."
+    changes = {"reasoning": reasoning, "text": "= = =", "kind": "unchanged"}
+    stage.answers.write([answer.model_copy(update=changes)])
+    stage.decision.write(stage.decision.read().model_copy(update={"kind": "unchanged", "diff": ()}))
     text = build_page(run_copy).text
-    assert f"Its reasoning: {thought} Its answer: = = =" in text
+    assert f"Its reasoning: {reasoning} Its answer: = = =" in text
     assert "The answer is the configuration in force: stage 3 has" in text
     assert "1 without a change" in text
 
 
 def test_report_shows_answers_by_size(run_copy):
-    files = RunDirectory(run_copy).stage(3)
-    cut = {"truncated": True, "tokens": 40}
-    files.episodes.write(
+    last_stage = RunDirectory(run_copy).stage(3)
+    truncation = {"truncated": True, "tokens": 40}
+    last_stage.episodes.write(
         [
-            episode.model_copy(update=cut if episode.group == "4" else {})
-            for episode in files.episodes.read()
+            episode.model_copy(update=truncation if episode.group == "4" else {})
+            for episode in last_stage.episodes.read()
         ]
     )
     rows = {row[0]: row[1:] for row in build_page(run_copy).rows if len(row) == 5}
-    ends = [RunDirectory(run_copy).stage(stage).episodes.read() for stage in (0, 3)]
-    parsed = [[episode.parsed for episode in episodes if episode.group == "4"] for episodes in ends]
-    shares = dict.fromkeys(f"{100 * np.mean(values):.1f}" for values in parsed)
-    updates = RunDirectory(run_copy).updates
-    idle = [
-        100 * np.mean([update.by_group["4"].without_success for update in updates(stage)])
-        for stage in (1, 3)
+    stages = [RunDirectory(run_copy).stage(stage).episodes.read() for stage in (0, 3)]
+    flags = [[episode.parsed for episode in stage if episode.group == "4"] for stage in stages]
+    parsed_rates = dict.fromkeys(f"{100 * np.mean(values):.1f}" for values in flags)
+    failure_rates = [
+        100 * np.mean([update.by_group["4"].without_success for update in updates])
+        for updates in map(RunDirectory(run_copy).updates, (1, 3))
     ]
-    idle_shares = dict.fromkeys(f"{share:.1f}" for share in idle)
-    assert rows["4x4"] == [" → ".join(shares), "0.0 → 100.0", "18 → 40", " → ".join(idle_shares)]
+    failures = dict.fromkeys(f"{share:.1f}" for share in failure_rates)
+    assert rows["4x4"] == [" → ".join(parsed_rates), "0.0 → 100.0", "18 → 40", " → ".join(failures)]
 
 
 def test_report_escapes_model_text(page):
-    assert HOSTILE_TEXT[:-1] in "".join(page.words)
+    assert HOSTILE_TEXT[:-1] in "".join(page.text_pieces)
     assert not {"img", "iframe", "link", "object"} & set(page.tags)
     assert len(page.scripts) == page.source.count("<script") == 2, "the answers, and report.js"
     assert page.source.count("</script") == 2
@@ -165,19 +164,20 @@ def test_report_page_is_self_contained(page):
     assert "@import" not in page.source
 
 
-def test_replay_page_embeds_every_answer(finished_run, page):
+def test_report_embeds_every_answer(finished_run, page):
     data = json.loads(page.scripts[0])
     letters = {name[0]: name for name in ("LEFT", "DOWN", "RIGHT", "UP", "WAIT")}
 
-    def names(plan: list[str] | None) -> list[list[str]] | None:
+    def spell_moves(plan: list[str] | None) -> list[list[str]] | None:
         return None if plan is None else [[letters[move] for move in moves] for moves in plan]
 
     assert len(data["stages"]) == 4
-    for number, stage in enumerate(data["stages"]):
-        episodes = RunDirectory(finished_run).stage(number).episodes.read()
+    for stage_number, stage in enumerate(data["stages"]):
+        episodes = RunDirectory(finished_run).stage(stage_number).episodes.read()
         assert len(stage["answers"]) == len(episodes)
         for answer, episode in zip(stage["answers"], episodes, strict=True):
-            number, result, plan, time, agents, text, _, about = answer + [None] * (8 - len(answer))
+            padded_answer = answer + [None] * (8 - len(answer))
+            number, result, plan, time, agents, text, _, reason = padded_answer
             board = data["boards"][number]
             assert board[0] == episode.id
             assert data["groups"][board[1]] == f"{episode.group}x{episode.group}"
@@ -185,69 +185,69 @@ def test_replay_page_embeds_every_answer(finished_run, page):
             holes = "".join(episode.lines).count("H")
             assert board[3:6] == [holes, episode.lake.needs_wait, episode.lake.optimum]
             episode_plan = episode.lake.plan
-            assert names(plan) == (episode_plan and [list(moves) for moves in episode_plan])
+            assert spell_moves(plan) == (episode_plan and [list(moves) for moves in episode_plan])
             outcome = "optimal" if episode.best else "valid, not optimal"
             failure = (episode.failure or outcome).replace("_", " ")
             assert data["results"][result] == failure
             assert (result < data["valid_results"]) == episode.valid
-            assert (time, about) == (episode.time, episode.reason)
+            assert (time, reason) == (episode.time, episode.reason)
             assert (episode.lake.agent in (agents or [])) == (episode.lake.agent is not None)
             if text is None:
                 text = "\n".join(
-                    f"Agent {k}: {' '.join(moves)}" for k, moves in enumerate(names(plan))
+                    f"Agent {k}: {' '.join(moves)}" for k, moves in enumerate(spell_moves(plan))
                 )
             assert text == episode.text
 
 
-def test_replay_page_solver_plans_are_optimal(page):
+def test_report_solver_plans_are_optimal(page):
     data = json.loads(page.scripts[0])
     actions = {action.name[0]: int(action) for action in jaxlake.Action}
-    for _, _, rows, _, _, optimum, letters in data["boards"]:
+    for _, _, rows, _, _, optimum, plan_letters in data["boards"]:
         board = jaxlake.parse_grid([" ".join(row) for row in rows], max_size=5)
         plan = np.full((32, 2), jaxlake.Action.WAIT)
-        for agent, moves in enumerate(letters):
+        for agent, moves in enumerate(plan_letters):
             plan[: len(moves), agent] = [actions[move] for move in moves]
         outcome = jaxlake.verify(board, plan)
         assert bool(outcome.valid)
-        assert int(outcome.sum_of_costs) == optimum == sum(map(len, letters))
+        assert int(outcome.sum_of_costs) == optimum == sum(map(len, plan_letters))
 
 
-def test_replay_page_cuts_long_texts_and_old_stages(finished_run):
+def test_report_cuts_long_texts_and_old_stages(finished_run):
     run = load_run(finished_run)
-    uncut = answers_json(run)
-    assert (uncut.omitted_validations, uncut.stride) == (0, 1)
-    part = answers_json(run, max_characters=len(uncut.text) // 2)
-    count = part.omitted_validations
-    assert 0 < count < 4
-    assert len(part.text) <= len(uncut.text) // 2
-    assert len(json.loads(part.text)["stages"]) == 4 - count
-    shortest = answers_json(run, max_characters=len(uncut.text) // 12)
-    assert len(shortest.text) <= len(uncut.text) // 12
-    assert shortest.stride > 1
-    [stage] = json.loads(shortest.text)["stages"]
-    assert len(stage["answers"]) == -(-120 // shortest.stride)
+    full_answers = answers_json(run)
+    assert (full_answers.omitted_validations, full_answers.stride) == (0, 1)
+    half_answers = answers_json(run, max_characters=len(full_answers.text) // 2)
+    num_omitted = half_answers.omitted_validations
+    assert 0 < num_omitted < 4
+    assert len(half_answers.text) <= len(full_answers.text) // 2
+    assert len(json.loads(half_answers.text)["stages"]) == 4 - num_omitted
+    short_answers = answers_json(run, max_characters=len(full_answers.text) // 12)
+    assert len(short_answers.text) <= len(full_answers.text) // 12
+    assert short_answers.stride > 1
+    [stage] = json.loads(short_answers.text)["stages"]
+    assert len(stage["answers"]) == -(-120 // short_answers.stride)
     assert answers_json(run, max_characters=100).text == ""
 
 
-def test_replay_page_is_the_only_output(run_copy, tmp_path):
-    before = sorted(run_copy.rglob("*"))
-    target = tmp_path / "out" / "page.html"
-    target.parent.mkdir()
-    target.write_text("old")
-    assert build_report(run_copy, target) == target
-    assert target.read_text(encoding="utf-8").lstrip().startswith("<!doctype html>")
-    assert sorted(run_copy.rglob("*")) == before
-    assert list(target.parent.iterdir()) == [target]
+def test_report_page_is_the_only_output(run_copy, tmp_path):
+    run_files = sorted(run_copy.rglob("*"))
+    page_file = tmp_path / "out" / "page.html"
+    page_file.parent.mkdir()
+    page_file.write_text("old")
+    assert build_report(run_copy, page_file) == page_file
+    assert page_file.read_text(encoding="utf-8").lstrip().startswith("<!doctype html>")
+    assert sorted(run_copy.rglob("*")) == run_files
+    assert list(page_file.parent.iterdir()) == [page_file]
     with pytest.raises(UserError, match="got a folder"):
-        build_report(run_copy, target.parent)
+        build_report(run_copy, page_file.parent)
 
 
 def test_report_loads_neither_torch_nor_vllm_nor_flax():
-    check = (
+    program = (
         "import sys, training.analysis.report; "
         "sys.exit(', '.join({'torch', 'vllm', 'flax', 'transformers'} & set(sys.modules)) or 0)"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", check], capture_output=True, text=True, check=False
+    completed_process = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
     )
-    assert done.returncode == 0, done.stderr
+    assert completed_process.returncode == 0, completed_process.stderr

@@ -24,11 +24,11 @@ from training.analysis.report.load_run import load_run
     ],
 )
 def test_missing_or_damaged_file_is_named(run_copy, name, text, sentence):
-    victim = run_copy / name
+    path = run_copy / name
     if text is not None:
-        victim.write_text(text, encoding="utf-8")
+        path.write_text(text, encoding="utf-8")
     else:
-        shutil.rmtree(victim) if victim.is_dir() else victim.unlink()
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
     assert sentence in " ".join(load_run(run_copy).missing)
 
 
@@ -40,9 +40,9 @@ def test_damaged_line_affects_only_itself(run_copy):
     path.write_text("\n".join(lines))
     run = load_run(run_copy)
     assert run.stages[3].episodes == (all_episodes[0], *all_episodes[2:4], *all_episodes[5:])
-    first_missing, unreadable = run.missing
-    assert unreadable == "stages/3/episodes.jsonl:5: not JSON; the line is left out"
-    assert first_missing.startswith("stages/3/episodes.jsonl:2: group: required, but missing; ")
+    field_message, json_message = run.missing
+    assert json_message == "stages/3/episodes.jsonl:5: not JSON; the line is left out"
+    assert field_message.startswith("stages/3/episodes.jsonl:2: group: required, but missing; ")
     path.write_text("{}\n" * 9)
     assert load_run(run_copy).missing[-1] == "stages/3/episodes.jsonl: 4 more lines are left out"
 
@@ -59,16 +59,16 @@ def test_page_of_incomplete_run_names_missing_files(run_copy):
 
 
 def test_incomplete_last_log_line_is_ignored(run_copy):
-    log = run_copy / "metrics.jsonl"
-    log.write_text(log.read_text() + '{"phase": "train", "stage": 3, "upd')
+    metrics_file = run_copy / "metrics.jsonl"
+    metrics_file.write_text(metrics_file.read_text() + '{"phase": "train", "stage": 3, "upd')
     run = load_run(run_copy)
     assert run.missing == ()
     assert len(run.updates) == 120
 
 
 def test_report_survives_a_damaged_last_validation(run_copy, cli):
-    damaged = run_copy / "stages/3/episodes.jsonl"
-    damaged.write_text(damaged.read_text()[:40])
+    episodes_file = run_copy / "stages/3/episodes.jsonl"
+    episodes_file.write_text(episodes_file.read_text()[:40])
     result = cli("report", run_copy)
     assert (result.status, result.out) == (0, f"{run_copy / 'report.html'}\n")
     assert "stages/3/episodes.jsonl:1: not JSON" in (run_copy / "report.html").read_text()

@@ -15,10 +15,10 @@ from scipy import stats
 from tests.training.analysis.studies import (
     RUNS,
     SKILLS_BY_RUN,
+    open_run,
     read_report_page,
     read_results,
-    report_only,
-    run_directory,
+    run_study_report,
     write_study,
 )
 from training.analysis.study.report import describe_differences
@@ -39,23 +39,23 @@ def succeeds(answer: dict[str, Any], metric: str) -> bool:
 @pytest.mark.parametrize("metric", METRICS)
 def test_study_rates_match_the_files(finished_study, metric):
     results = read_results(finished_study)["engineers"]
-    finals = {
+    outcomes = {
         engineer: [
             [succeeds(answer, metric) for answer in read_answers(finished_study, engineer, seed, 3)]
             for seed in (1, 2)
         ]
         for engineer in ("steady", "lively")
     }
-    for engineer, rows in finals.items():
-        reported = results[engineer]
-        assert reported["rates"][metric]["value"] == pytest.approx(fmean(map(fmean, rows)))
-        curve = reported["learning_curve"][metric]
+    for engineer, runs in outcomes.items():
+        arm = results[engineer]
+        assert arm["rates"][metric]["value"] == pytest.approx(fmean(map(fmean, runs)))
+        curve = arm["learning_curve"][metric]
         for stage in range(4):
-            runs = [read_answers(finished_study, engineer, seed, stage) for seed in (1, 2)]
-            rates = [fmean(succeeds(answer, metric) for answer in answers) for answers in runs]
+            stage_runs = [read_answers(finished_study, engineer, seed, stage) for seed in (1, 2)]
+            rates = [fmean(succeeds(answer, metric) for answer in run) for run in stage_runs]
             expected = {"mean": fmean(rates), "low": min(rates), "high": max(rates)}
             assert curve[stage] == pytest.approx(expected)
-    lively, steady = ([fmean(row) for row in finals[name]] for name in ("lively", "steady"))
+    lively, steady = ([fmean(run) for run in outcomes[name]] for name in ("lively", "steady"))
     difference = results["lively"]["difference"][metric]
     assert difference["value"] == pytest.approx(fmean(lively) - fmean(steady))
     interval = stats.ttest_rel(lively, steady).confidence_interval(0.95)
@@ -66,24 +66,24 @@ def test_study_rates_match_the_files(finished_study, metric):
 
 def test_study_failures_and_isr_match_the_files(finished_study):
     results = read_results(finished_study)["engineers"]["lively"]
-    answers = [read_answers(finished_study, "lively", seed, 3) for seed in (1, 2)]
-    isr = [fmean(answer["lake"]["arrived"] for answer in row) for row in answers]
-    assert results["isr"]["mean"] == pytest.approx(fmean(isr))
-    kinds = Counter(answer["failure"] or "valid" for row in answers for answer in row)
-    shares = {kind: count / kinds.total() for kind, count in kinds.items()}
+    runs = [read_answers(finished_study, "lively", seed, 3) for seed in (1, 2)]
+    individual_rates = [fmean(answer["lake"]["arrived"] for answer in answers) for answers in runs]
+    assert results["isr"]["mean"] == pytest.approx(fmean(individual_rates))
+    counts = Counter(answer["failure"] or "valid" for answers in runs for answer in answers)
+    shares = {kind: count / counts.total() for kind, count in counts.items()}
     assert {kind: share for kind, share in results["kinds"][1].items() if share} == shares
 
 
 def test_study_rates_follow_from_the_outcomes(finished_study):
-    report = finished_study / "out/report"
-    content = json.loads(gzip.decompress((report / "outcomes.json.gz").read_bytes()))
-    assert [f"{run['engineer']}/{run['seed']}" for run in content["runs"]] == RUNS
+    report_folder = finished_study / "out/report"
+    outcomes = json.loads(gzip.decompress((report_folder / "outcomes.json.gz").read_bytes()))
+    assert [f"{run['engineer']}/{run['seed']}" for run in outcomes["runs"]] == RUNS
     for metric in METRICS:
-        for name, engineer in read_results(finished_study)["engineers"].items():
-            last = [run[metric][-1] for run in content["runs"] if run["engineer"] == name]
-            assert {len(answers) for answers in last} == {len(content["boards"])}
-            rates = [answers.count("1") / len(answers) for answers in last]
-            assert engineer["rates"][metric]["value"] == pytest.approx(fmean(rates))
+        for name, arm in read_results(finished_study)["engineers"].items():
+            flags = [run[metric][-1] for run in outcomes["runs"] if run["engineer"] == name]
+            assert {len(answers) for answers in flags} == {len(outcomes["boards"])}
+            rates = [answers.count("1") / len(answers) for answers in flags]
+            assert arm["rates"][metric]["value"] == pytest.approx(fmean(rates))
 
 
 def test_study_page_shows_the_results(finished_study):
@@ -103,10 +103,10 @@ def test_study_page_shows_the_results(finished_study):
 
 def test_equal_engineers_show_no_difference(study_copy):
     for seed in (1, 2):
-        steady, lively = (run_directory(study_copy, name, seed) for name in ("steady", "lively"))
+        steady, lively = (open_run(study_copy, name, seed) for name in ("steady", "lively"))
         for stage in range(4):
             lively.stage(stage).episodes.write(steady.stage(stage).episodes.read())
-    assert report_only(study_copy) == 0
+    assert run_study_report(study_copy) == 0
     results = read_results(study_copy)
     for metric in METRICS:
         difference = results["engineers"]["lively"]["difference"][metric]
@@ -118,69 +118,69 @@ def test_equal_engineers_show_no_difference(study_copy):
 def test_sentence_names_better_and_worse_engineers(study_copy):
     assert "better: lively (+" in describe_differences(read_results(study_copy), "valid")
     write_study(study_copy, baseline="lively")
-    assert report_only(study_copy) == 0
+    assert run_study_report(study_copy) == 0
     assert "worse: steady (-" in describe_differences(read_results(study_copy), "valid")
 
 
 def test_designs_and_answers_are_counted(study_copy):
-    gate = run_directory(study_copy, "lively", 2).stage(2).gate
-    update = {"restored": "configuration", "notice": "It fell."}
-    gate.write(gate.read().model_copy(update=update))
-    assert report_only(study_copy) == 0
+    gate_file = open_run(study_copy, "lively", 2).stage(2).gate
+    changes = {"restored": "configuration", "notice": "It fell."}
+    gate_file.write(gate_file.read().model_copy(update=changes))
+    assert run_study_report(study_copy) == 0
     for engineer, arm in read_results(study_copy)["engineers"].items():
-        runs = [run_directory(study_copy, engineer, seed) for seed in (1, 2)]
+        runs = [open_run(study_copy, engineer, seed) for seed in (1, 2)]
         stages = [run.stage(stage) for run in runs for stage in (1, 2, 3)]
         # The design after the last stage is not trained on.
         kinds = Counter(stage.decision.read().kind for stage in stages if stage.path.name != "3")
         assert arm["designs"]["by_kind"] == kinds
         assert arm["designs"]["rolled_back"] == (engineer == "lively")
-        reviews = Counter(answer.kind for stage in stages for answer in stage.answers.read())
-        assert {kind: n for kind, n in arm["designs"]["answers"].items() if n} == reviews
+        answer_kinds = Counter(answer.kind for stage in stages for answer in stage.answers.read())
+        assert {kind: n for kind, n in arm["designs"]["answers"].items() if n} == answer_kinds
 
 
 def test_run_with_another_budget_is_named(study_copy):
     budget = read_results(study_copy)["budget"]["training_instances"]
     for engineer, seed in SKILLS_BY_RUN:
-        metrics = run_directory(study_copy, engineer, seed).metrics
-        updates = [metric for metric in metrics.read() if metric.phase == "train"]
-        missing = (engineer, seed) == ("lively", 2)
-        metrics.write(updates[: budget // 8 - missing])
-    assert report_only(study_copy) == 0
+        metrics_file = open_run(study_copy, engineer, seed).metrics
+        updates = [record for record in metrics_file.read() if record.phase == "train"]
+        num_updates = budget // 8 - ((engineer, seed) == ("lively", 2))
+        metrics_file.write(updates[:num_updates])
+    assert run_study_report(study_copy) == 0
     text = read_report_page(study_copy).text
     assert f"budget of {budget} training instances : lively seed 2 used {budget - 8}." in text
 
 
 def test_moved_study_gives_the_same_report(finished_study, study_copy, tmp_path):
-    assert report_only(study_copy, "--output", str(tmp_path / "there")) == 0
+    assert run_study_report(study_copy, "--output", str(tmp_path / "there")) == 0
     for path in (finished_study / "out/report").iterdir():
         assert (tmp_path / "there" / path.name).read_bytes() == path.read_bytes()
 
 
 def test_runs_from_different_models_are_not_compared(study_copy, capsys):
-    untrained, trained = (run_directory(study_copy, "lively", 2).stage(stage) for stage in (0, 3))
-    untrained.episodes.write(trained.episodes.read())
-    assert report_only(study_copy) == 2
-    words = "lively, seed 2 began with another model than steady, seed 1"
-    assert words in capsys.readouterr().err
+    first_stage, last_stage = (open_run(study_copy, "lively", 2).stage(stage) for stage in (0, 3))
+    first_stage.episodes.write(last_stage.episodes.read())
+    assert run_study_report(study_copy) == 2
+    message = "lively, seed 2 began with another model than steady, seed 1"
+    assert message in capsys.readouterr().err
 
 
 def test_runs_on_other_boards_are_not_paired(study_copy, capsys):
     for stage in range(4):
-        episodes = run_directory(study_copy, "lively", 1).stage(stage).episodes
+        episodes = open_run(study_copy, "lively", 1).stage(stage).episodes
         episodes.write(episodes.read()[::-1])
-    assert report_only(study_copy) == 2
+    assert run_study_report(study_copy) == 2
     assert "other boards" in capsys.readouterr().err
 
 
 def test_runs_of_another_study_are_rejected(study_copy, capsys):
     write_study(study_copy, set=["stages.instances=240"])
-    assert report_only(study_copy) == 2
+    assert run_study_report(study_copy) == 2
     assert "its configuration differs from steady, seed 1" in capsys.readouterr().err
 
 
 def test_unfinished_run_is_named_and_left_out(study_copy):
-    run_directory(study_copy, "lively", 2).summary.remove()
-    assert report_only(study_copy) == 0
+    open_run(study_copy, "lively", 2).summary.remove()
+    assert run_study_report(study_copy) == 0
     results = read_results(study_copy)
     assert results["missing"] == [{"engineer": "lively", "seed": 2, "reason": "not finished"}]
     difference = results["engineers"]["lively"]["difference"]
@@ -204,12 +204,12 @@ def test_unfinished_run_is_named_and_left_out(study_copy):
 def test_damaged_file_of_a_finished_run_is_named(
     study_copy, capsys, name: str, damage: Callable[[str], str] | None, words: list[str]
 ):
-    path = run_directory(study_copy, "lively", 2).path / name
+    path = open_run(study_copy, "lively", 2).path / name
     if damage is None:
         path.unlink()
     else:
         path.write_text(damage(path.read_text()))
-    assert report_only(study_copy) == 2
+    assert run_study_report(study_copy) == 2
     error = capsys.readouterr().err
     for word in ("lively/2", *words):
         assert word in error
@@ -217,5 +217,5 @@ def test_damaged_file_of_a_finished_run_is_named(
 
 def test_study_without_finished_runs_is_rejected(tmp_path, capsys):
     write_study(tmp_path)
-    assert report_only(tmp_path) == 2
+    assert run_study_report(tmp_path) == 2
     assert "nothing to report" in capsys.readouterr().err

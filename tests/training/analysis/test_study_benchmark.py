@@ -21,7 +21,7 @@ from training.run.directory import RunDirectory
 
 SIZES = "{3: {data_ratio: 0.5, hole_ratio: 0.2, wait_ratio: 0.25}, 4: {data_ratio: 0.5, "
 SIZES += "hole_ratio: 0.2, wait_ratio: 0.25}}"
-SMALL = [
+SMALL_SETTINGS = [
     "model={pretrained: jaxlake-base}",
     f"environment.initial.sizes={SIZES}",
     "environment.bounds.sizes=[3, 4]",
@@ -46,11 +46,11 @@ ARMS = ("random_fixed", "random_checkpoint")
 SEEDS = (1,)
 
 
-def command(folder: Path, *more: str) -> int:
-    piece = ["--engineers", ",".join(ARMS), "--seeds", ",".join(map(str, SEEDS))]
-    boards = ["--benchmark", str(folder / "boards")]
-    where = ["--study-dir", str(folder / "out")]
-    return main(["study", str(folder / "tiny.yaml"), *where, *piece, *boards, *more])
+def run_study_command(folder: Path, *options: str) -> int:
+    selection = ["--engineers", ",".join(ARMS), "--seeds", ",".join(map(str, SEEDS))]
+    benchmark = ["--benchmark", str(folder / "boards")]
+    study_dir = ["--study-dir", str(folder / "out")]
+    return main(["study", str(folder / "tiny.yaml"), *study_dir, *selection, *benchmark, *options])
 
 
 @pytest.fixture(scope="module")
@@ -58,20 +58,20 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The study, finished, with the answers of its last policies to the boards."""
     path = tmp_path_factory.mktemp("paper")
     base = str(ROOT / "configs/study_paper_small.yaml")
-    tree = {"name": "tiny", "base": base, "set": SMALL}
-    (path / "tiny.yaml").write_text(yaml.safe_dump(tree))
-    write_rows(path / "boards", each=2, agents=3)
-    assert command(path) == 0
+    study = {"name": "tiny", "base": base, "set": SMALL_SETTINGS}
+    (path / "tiny.yaml").write_text(yaml.safe_dump(study))
+    write_rows(path / "boards", per_size=2, num_agents=3)
+    assert run_study_command(path) == 0
     return path
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_paper_study_runs_to_its_tables(folder: Path, capsys: Any):
-    designs = [
+    first_stages = [
         RunDirectory(folder / "out/runs/random_checkpoint" / str(seed)).stage(1) for seed in SEEDS
     ]
-    for stage in designs:
+    for stage in first_stages:
         assert [answer for answer in stage.answers.read() if answer.reasoning]
         assert not stage.answers.read()[0].cut
     rows = read_rows(folder / "boards")
@@ -79,46 +79,46 @@ def test_paper_study_runs_to_its_tables(folder: Path, capsys: Any):
     assert results["boards"] == len(rows)
     assert list(results["arms"]) == list(ARMS)
     for name, arm in results["arms"].items():
-        arm_results = [
+        seed_results = [
             json.loads((folder / f"out/benchmark/{name}/{seed}/results.json").read_text())
             for seed in SEEDS
         ]
-        cells = [(cell["num_agents"], cell["size"]) for cell in arm["cells"]]
-        assert cells == [(3, 3), (3, 4), (3, None), (None, None)]
-        for number, cell in enumerate(arm["cells"][:2]):
-            evaluated = [value["cells"][number] for value in arm_results]
-            assert cell["count"] == evaluated[0]["count"]
-            valid = np.mean([cell_row["valid"] / cell_row["count"] for cell_row in evaluated])
-            assert cell["rates"]["valid"]["value"] == pytest.approx(valid)
-            kinds = [cell_row["failures"] for cell_row in evaluated]
+        cell_keys = [(cell["num_agents"], cell["size"]) for cell in arm["cells"]]
+        assert cell_keys == [(3, 3), (3, 4), (3, None), (None, None)]
+        for index, cell in enumerate(arm["cells"][:2]):
+            seed_cells = [result["cells"][index] for result in seed_results]
+            assert cell["count"] == seed_cells[0]["count"]
+            valid_rate = np.mean([row["valid"] / row["count"] for row in seed_cells])
+            assert cell["rates"]["valid"]["value"] == pytest.approx(valid_rate)
+            failure_counts = [row["failures"] for row in seed_cells]
             for kind, keys in FAILURE_KINDS.items():
-                counted = sum(cell_row.get(key, 0) for cell_row in kinds for key in keys)
-                share = counted / (len(SEEDS) * cell["count"])
+                num_failures = sum(row.get(key, 0) for row in failure_counts for key in keys)
+                share = num_failures / (len(SEEDS) * cell["count"])
                 assert cell["failures"][kind] == pytest.approx(share)
             total = sum(cell["failures"].values()) + cell["rates"]["valid"]["value"]
             assert total == pytest.approx(1.0)
     assert results["arms"]["random_fixed"]["cells"][0]["difference"] is None
     assert results["arms"]["random_checkpoint"]["cells"][0]["difference"]["valid"]
     capsys.readouterr()
-    assert command(folder, "--report-only") == 0
-    printed = capsys.readouterr().out
+    assert run_study_command(folder, "--report-only") == 0
+    stdout = capsys.readouterr().out
     for words in ("published: Qwen3-4B + GRPO + Ours", "3x3", "minus random_fixed", *FAILURE_KINDS):
-        assert words in printed
+        assert words in stdout
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_study_benchmark_names_missing_files(folder: Path, capsys: Any):
-    answers = folder / "out/benchmark/random_fixed/1/answers.jsonl"
-    content = answers.read_bytes()
+    answers_file = folder / "out/benchmark/random_fixed/1/answers.jsonl"
+    content = answers_file.read_bytes()
     untouched_file = folder / "out/benchmark/random_checkpoint/1/answers.jsonl"
-    untouched = untouched_file.stat().st_mtime_ns
-    answers.write_bytes(b"".join(content.splitlines(keepends=True)[:-3]))
-    assert command(folder, "--report-only") == 0
+    modification_time = untouched_file.stat().st_mtime_ns
+    answers_file.write_bytes(b"".join(content.splitlines(keepends=True)[:-3]))
+    assert run_study_command(folder, "--report-only") == 0
     assert "Runs without answers: random_fixed, seed 1." in capsys.readouterr().out
-    assert command(folder) == 0
-    assert sorted(answers.read_bytes().splitlines()) == sorted(content.splitlines())
-    assert untouched_file.stat().st_mtime_ns == untouched
+    assert run_study_command(folder) == 0
+    assert sorted(answers_file.read_bytes().splitlines()) == sorted(content.splitlines())
+    assert untouched_file.stat().st_mtime_ns == modification_time
 
 
 def test_compare_pairs_answers_of_equal_seeds(tmp_path: Path, capsys: Any):
@@ -138,7 +138,7 @@ def test_compare_pairs_answers_of_equal_seeds(tmp_path: Path, capsys: Any):
         for key, valid in answers.items()
     ]
     results = compare(study, boards, runs, comparable_results(boards))
-    agents = np.array([board.num_agents for board in boards])
+    agent_counts = np.array([board.num_agents for board in boards])
     for name, reference in (("steady", None), ("lively", "steady"), ("late", "lively")):
         arm = results["arms"][name]
         assert arm["against"] == reference
@@ -160,9 +160,9 @@ def test_compare_pairs_answers_of_equal_seeds(tmp_path: Path, capsys: Any):
             assert difference["value"] == pytest.approx(np.mean(rates) - np.mean(reference_rates))
             assert (difference["over_seeds"]["low"] is None) == (len(arm["seeds"]) == 1)
     print_tables(results)
-    printed = capsys.readouterr().out
-    for number in (3, 4):
-        rate = np.mean([answers["steady", seed][agents == number].mean() for seed in (1, 2)])
-        assert f"{100 * rate:.1f}" in printed
-    assert "published: Qwen3-4B (base)" in printed
-    assert "minus lively" in printed
+    stdout = capsys.readouterr().out
+    for count in (3, 4):
+        rate = np.mean([answers["steady", seed][agent_counts == count].mean() for seed in (1, 2)])
+        assert f"{100 * rate:.1f}" in stdout
+    assert "published: Qwen3-4B (base)" in stdout
+    assert "minus lively" in stdout

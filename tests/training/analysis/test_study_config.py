@@ -9,7 +9,7 @@ import pytest
 from engineer.design import build_stage_context
 from jaxlake.command_line.entry import main
 from tests.paths import ROOT
-from tests.training.analysis.studies import RUNS, study_command, write_study
+from tests.training.analysis.studies import RUNS, run_study_command, write_study
 from training.analysis.study.config import load_study
 from training.analysis.study.contexts import make_longest_view, require_equal_contexts
 from training.errors import UserError
@@ -19,19 +19,19 @@ from training.schema import load
 
 def test_dry_run_lists_the_runs_and_starts_nothing(tmp_path, capsys):
     write_study(tmp_path)
-    assert study_command(tmp_path, "--dry-run", "--jobs", "2") == 0
-    printed = capsys.readouterr().out
+    assert run_study_command(tmp_path, "--dry-run", "--jobs", "2") == 0
+    stdout = capsys.readouterr().out
     for run in RUNS:
-        assert run.replace("/", ", seed ") in printed
+        assert run.replace("/", ", seed ") in stdout
     # Three stages of 160 instances each, four runs.
-    assert re.search(r"training instances\D+480\D+1,920", printed)
+    assert re.search(r"training instances\D+480\D+1,920", stdout)
     assert not (tmp_path / "out").exists()
 
 
-def test_study_piece_selects_seeds_and_engineers(tmp_path, capsys):
+def test_study_options_select_seeds_and_engineers(tmp_path, capsys):
     path = write_study(tmp_path)
-    piece = load_study(path, seeds=[7, 8], engineers=["steady"])
-    assert [str(run) for run in piece.runs] == ["steady, seed 7", "steady, seed 8"]
+    partial_study = load_study(path, seeds=[7, 8], engineers=["steady"])
+    assert [str(run) for run in partial_study.runs] == ["steady, seed 7", "steady, seed 8"]
     with pytest.raises(
         UserError, match="--engineers is 'nobody'; it must be one of steady, lively"
     ):
@@ -40,12 +40,12 @@ def test_study_piece_selects_seeds_and_engineers(tmp_path, capsys):
     assert load_study(path, engineers=["lively", "steady"]).config.baseline == "steady"
     with pytest.raises(UserError, match="seeds"):
         load_study(path, seeds=[-1])
-    assert study_command(tmp_path, "--dry-run", "--seeds", "5", "--engineers", "steady") == 0
-    printed = capsys.readouterr().out
-    assert "steady, seed 5" in printed
-    assert "lively" not in printed
+    assert run_study_command(tmp_path, "--dry-run", "--seeds", "5", "--engineers", "steady") == 0
+    stdout = capsys.readouterr().out
+    assert "steady, seed 5" in stdout
+    assert "lively" not in stdout
     with pytest.raises(SystemExit, match="2"):
-        study_command(tmp_path, "--dry-run", "--seeds", "one")
+        run_study_command(tmp_path, "--dry-run", "--seeds", "one")
     assert "must be whole numbers separated by commas, got 'one'" in capsys.readouterr().err
 
 
@@ -79,10 +79,10 @@ def test_study_piece_selects_seeds_and_engineers(tmp_path, capsys):
     ],
 )
 def test_invalid_study_field_names_allowed_values(changes, words, tmp_path):
-    with pytest.raises(UserError) as caught:
+    with pytest.raises(UserError) as error:
         load_study(write_study(tmp_path, **changes))
     for word in ["study_pair.yaml", *words]:
-        assert word in str(caught.value)
+        assert word in str(error.value)
 
 
 @pytest.mark.parametrize("text", ["", "- a", "{", "\x00"])
@@ -115,31 +115,31 @@ READERS: list[dict[str, Any]] = [
 ]
 
 
-def reading_study(folder: Path, limit: str, engineers: list[dict[str, Any]]) -> None:
-    settings = ["engineer.kind=base", "engineer.style=full", f"engineer.max_context_tokens={limit}"]
-    settings += ["sampling.max_model_len=8000", "stages.instances=160"]
+def write_reading_study(folder: Path, max_tokens: str, engineers: list[dict[str, Any]]) -> None:
+    settings = ["engineer.kind=base", "engineer.style=full", "stages.instances=160"]
+    settings += [f"engineer.max_context_tokens={max_tokens}", "sampling.max_model_len=8000"]
     write_study(folder, set=settings, engineers=engineers, baseline=engineers[0]["name"])
 
 
 def test_study_rejects_differently_cut_contexts(tmp_path, capsys):
-    reading_study(tmp_path, "3500", READERS)
-    assert study_command(tmp_path, "--dry-run") == 2
+    write_reading_study(tmp_path, "3500", READERS)
+    assert run_study_command(tmp_path, "--dry-run") == 2
     error = capsys.readouterr().err
     assert "max_context_tokens is 3500; it must be at least" in error
     assert "reader1 would lose failed cases" in error
-    needed_tokens = re.search(r"it must be at least (\d+)", error)
-    assert needed_tokens
-    reading_study(tmp_path, needed_tokens[1], READERS)
-    assert study_command(tmp_path, "--dry-run") == 0
-    reading_study(tmp_path, str(int(needed_tokens[1]) - 1), READERS)
-    assert study_command(tmp_path, "--dry-run") == 2
+    match = re.search(r"it must be at least (\d+)", error)
+    assert match
+    write_reading_study(tmp_path, match[1], READERS)
+    assert run_study_command(tmp_path, "--dry-run") == 0
+    write_reading_study(tmp_path, str(int(match[1]) - 1), READERS)
+    assert run_study_command(tmp_path, "--dry-run") == 2
 
 
 def test_study_of_one_style_may_cut_contexts(tmp_path):
-    same_style = [{"name": "a"}, {"name": "b", "set": ["engineer.kind=shuffled:base"]}]
-    scripted = {"name": "c", "set": ["engineer.kind=rule", "engineer.blocks=[]"]}
-    reading_study(tmp_path, "2500", [*same_style, scripted])
-    assert study_command(tmp_path, "--dry-run") == 0
+    same_style_engineers = [{"name": "a"}, {"name": "b", "set": ["engineer.kind=shuffled:base"]}]
+    scripted_engineer = {"name": "c", "set": ["engineer.kind=rule", "engineer.blocks=[]"]}
+    write_reading_study(tmp_path, "2500", [*same_style_engineers, scripted_engineer])
+    assert run_study_command(tmp_path, "--dry-run") == 0
 
 
 @pytest.mark.parametrize("name", ["study_paper", "study_paper_small"])

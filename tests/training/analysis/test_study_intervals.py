@@ -16,8 +16,8 @@ from training.analysis.study.contrasts import (
 )
 
 
-def simulated_coverage(
-    seeds: int, deviation: float, boards: int, independent_share: float = 0.0
+def simulate_coverage(
+    num_seeds: int, deviation: float, num_boards: int, independent_share: float = 0.0
 ) -> tuple[float, float]:
     """Return how often 95% intervals of a rate, and of a difference of 0, contain the truth.
 
@@ -25,33 +25,33 @@ def simulated_coverage(
     The chances are independent on `independent_share` of the boards. The true rates of runs differ
     by `deviation`.
     """
-    rng, rate, repeats = np.random.default_rng(11), 0.3, 200
+    rng, rate, num_repeats = np.random.default_rng(11), 0.3, 200
     rate_hits = difference_hits = 0
 
-    def draw_answers(chances: np.ndarray) -> np.ndarray:
-        shifts = rng.normal(0.0, deviation, size=(seeds, 1))
-        scales = np.where(shifts > 0, (1 - chances) / (1 - rate), chances / rate)
-        return rng.random((seeds, boards)) < chances + shifts * scales
+    def draw_answers(probabilities: np.ndarray) -> np.ndarray:
+        shifts = rng.normal(0.0, deviation, size=(num_seeds, 1))
+        scales = np.where(shifts > 0, (1 - probabilities) / (1 - rate), probabilities / rate)
+        return rng.random((num_seeds, num_boards)) < probabilities + shifts * scales
 
-    for _ in range(repeats):
-        shared, independent = rng.beta(rate / 3, (1 - rate) / 3, size=(2, boards))
+    for _ in range(num_repeats):
+        shared, other = rng.beta(rate / 3, (1 - rate) / 3, size=(2, num_boards))
         first = draw_answers(shared)
-        second = draw_answers(np.where(rng.random(boards) < independent_share, independent, shared))
+        second = draw_answers(np.where(rng.random(num_boards) < independent_share, other, shared))
         rate_interval = mean_interval(first, resamples=400)
         difference_interval = mean_interval(first.astype(int) - second, resamples=400)
         rate_hits += rate_interval.low <= rate <= rate_interval.high
         difference_hits += difference_interval.low <= 0 <= difference_interval.high
-    return rate_hits / repeats, difference_hits / repeats
+    return rate_hits / num_repeats, difference_hits / num_repeats
 
 
 def test_interval_coverage_is_nominal():
-    for share in simulated_coverage(seeds=20, deviation=0.05, boards=100):
+    for share in simulate_coverage(num_seeds=20, deviation=0.05, num_boards=100):
         assert 0.9 <= share <= 0.99
 
 
 @pytest.mark.parametrize("independent_share", [0.0, 0.25])
 def test_intervals_account_for_shared_boards(independent_share):
-    rate_coverage, difference_coverage = simulated_coverage(3, 0.0, 900, independent_share)
+    rate_coverage, difference_coverage = simulate_coverage(3, 0.0, 900, independent_share)
     assert rate_coverage >= 0.91
     assert difference_coverage >= 0.93
 
@@ -59,10 +59,10 @@ def test_intervals_account_for_shared_boards(independent_share):
 def test_resamples_have_the_crossed_variance():
     rng = np.random.default_rng(3)
     values = (rng.random((12, 1500)) < rng.beta(0.3, 0.7, size=1500)).astype(int)
-    seeds, boards = values.shape
+    num_seeds, num_boards = values.shape
     means = resampled_means(values, 10_000, np.random.default_rng(0))
     # For multinomial counts, E[w_s w_t] = 1 - 1/S, and 1 more where s = t.
-    seed_factor, board_factor = 1 - 1 / seeds, 1 - 1 / boards
+    seed_factor, board_factor = 1 - 1 / num_seeds, 1 - 1 / num_boards
     squares = (
         seed_factor * board_factor * values.sum() ** 2
         + seed_factor * (values.sum(axis=0) ** 2).sum()
@@ -93,32 +93,32 @@ def test_interval_ending_at_zero_is_not_beyond(values, low, high, beyond):
     assert interval.value == sum(values) / 2
 
 
-@pytest.mark.parametrize("seeds", [2, 3, 8])
-def test_power_matches_simulated_t_tests(seeds: int):
+@pytest.mark.parametrize("num_seeds", [2, 3, 8])
+def test_power_matches_simulated_t_tests(num_seeds: int):
     deviation = 0.01
-    result = Contrast(tuple(range(seeds)), Interval(0.0, 0.0, 0.0, 0), deviation)
-    error = deviation / np.sqrt(seeds)
-    rng = np.random.default_rng(seeds)
+    result = Contrast(tuple(range(num_seeds)), Interval(0.0, 0.0, 0.0, 0), deviation)
+    error = deviation / np.sqrt(num_seeds)
+    rng = np.random.default_rng(num_seeds)
     for difference in (result.detectable, 0.02):
-        samples = rng.normal(difference, deviation, (20_000, seeds))
+        samples = rng.normal(difference, deviation, (20_000, num_seeds))
         simulated_power = np.mean(stats.ttest_1samp(samples, 0.0, axis=1).pvalue < 0.05)
-        assert power(difference / error, seeds) == pytest.approx(simulated_power, abs=0.015)
-    assert power(result.detectable / error, seeds) == pytest.approx(0.8)
-    assert power(0.0, seeds) == pytest.approx(0.05, rel=1e-3)
+        assert power(difference / error, num_seeds) == pytest.approx(simulated_power, abs=0.015)
+    assert power(result.detectable / error, num_seeds) == pytest.approx(0.8)
+    assert power(0.0, num_seeds) == pytest.approx(0.05, rel=1e-3)
 
 
-@pytest.mark.parametrize("seeds", [2, 3, 8])
-def test_interval_over_seeds_is_a_paired_t_test(seeds: int):
-    rng = np.random.default_rng(seeds)
-    first, second = (dict(enumerate(rng.random((seeds, 50)) < rate)) for rate in (0.6, 0.5))
-    del second[0], first[seeds - 1]
-    if seeds == 2:
+@pytest.mark.parametrize("num_seeds", [2, 3, 8])
+def test_interval_over_seeds_is_a_paired_t_test(num_seeds: int):
+    rng = np.random.default_rng(num_seeds)
+    first, second = (dict(enumerate(rng.random((num_seeds, 50)) < rate)) for rate in (0.6, 0.5))
+    del second[0], first[num_seeds - 1]
+    if num_seeds == 2:
         with pytest.raises(ValueError, match="must have a common seed"):
             contrast(first, second)
         return
     result = contrast(first, second)
-    assert result.seeds == tuple(range(1, seeds - 1))
-    if seeds == 3:
+    assert result.seeds == tuple(range(1, num_seeds - 1))
+    if num_seeds == 3:
         assert np.isnan([*result.over_seeds, result.detectable]).all()
         return
     rates = [[answers[seed].mean() for seed in result.seeds] for answers in (first, second)]

@@ -15,7 +15,7 @@ from training.schema import load
 SETTINGS = ["sampling.engine=jax", "validation.temperature=0", "sampling.max_num_seqs=32"]
 """Overrides of the miniature configuration for the base model's answers."""
 
-KEY = "sk-kept-out-of-every-file-and-message"
+API_KEY = "sk-kept-out-of-every-file-and-message"
 
 
 class ModelServer(StandInServer):
@@ -24,7 +24,7 @@ class ModelServer(StandInServer):
     def __init__(self, policy: Any, sampler: Any) -> None:
         self._policy, self._sampler, self._lock = policy, sampler, threading.Lock()
         super().__init__()
-        self.get_status, self.error_body = self._refuse, f"the model of {KEY} was taken away"
+        self.get_status, self.error_body = self._refuse, f"the model of {API_KEY} was taken away"
         self.reset()
 
     @property
@@ -32,15 +32,15 @@ class ModelServer(StandInServer):
         return f"{self.address}/v1"
 
     def reset(self) -> None:
-        self.busy = self.answered = 0  # requests to reject as busy; answers so far
-        self.refuse_after: int | None = None  # number of answers before all requests fail
+        self.num_busy = self.num_served = 0  # requests to reject as busy; answers so far
+        self.max_served: int | None = None  # number of answers before all requests fail
         self.calls.clear()
 
     def _refuse(self, path: str, body: Any) -> int | None:
-        if self.busy:
-            self.busy -= 1
+        if self.num_busy:
+            self.num_busy -= 1
             return 503
-        return 400 if self.refuse_after is not None and self.answered >= self.refuse_after else None
+        return 400 if self.max_served is not None and self.num_served >= self.max_served else None
 
     def answer(self, path: str, body: Any) -> Any:
         request = SamplingRequest(
@@ -53,17 +53,17 @@ class ModelServer(StandInServer):
         )
         with self._lock:
             ((completion,),) = self._sampler.sample(request)
-            self.answered += 1
+            self.num_served += 1
         text = self._policy.decode(completion.token_ids)
         usage = {"completion_tokens": len(completion.token_ids)}
         return {"choices": [{"text": text}], "usage": usage}
 
 
 @contextmanager
-def serving() -> Iterator[ModelServer]:
+def serve_model() -> Iterator[ModelServer]:
     """Serve the base model until the block ends."""
     config = load(ROOT / "configs/miniature.yaml", SETTINGS)
-    opened = open_frozen_policy(config, resolve_model("jaxlake-base"))
-    with opened as (policy, sampler), ModelServer(policy, sampler) as server:
+    frozen_policy = open_frozen_policy(config, resolve_model("jaxlake-base"))
+    with frozen_policy as (policy, sampler), ModelServer(policy, sampler) as server:
         yield server
         server.shutdown()

@@ -20,38 +20,38 @@ PUBLISHED_ROWS = ROOT / "tests/jaxlake/datasets/data/published_rows.jsonl"
 CONFIG = load(ROOT / "configs/miniature.yaml", ["prompt.max_steps=16"])
 
 
-def board(
+def make_board(
     grid: list[str], agents: int, optimum: tuple[int, int] | None, name: str
 ) -> BenchmarkBoard:
     return BenchmarkBoard("benchmark_wr0.25", name, agents, len(grid), tuple(grid), optimum)
 
 
-def answer(text: str) -> dict[int, BenchmarkAnswer]:
+def make_answer(text: str) -> dict[int, BenchmarkAnswer]:
     return {0: BenchmarkAnswer(config="", sample_id="", text=text, tokens=1)}
 
 
 def test_answers_are_scored_on_their_own_board():
     two_agent_grid = ["S F G", "F F F", "s F g"]
-    three = ["S G F", "s g F", "A a F"]
+    three_agent_grid = ["S G F", "s g F", "A a F"]
     boards = [
-        board(three, 3, (3, 1), "three"),
-        board(two_agent_grid, 2, (4, 2), "two"),
-        board(two_agent_grid, 2, None, "unknown"),
-        board(two_agent_grid, 2, (4, 2), "slow"),
-        board(two_agent_grid, 2, (4, 2), "no answer"),
-        board(two_agent_grid, 2, (4, 2), "wrong"),
-        board(two_agent_grid, 2, (4, 2), "half"),
+        make_board(three_agent_grid, 3, (3, 1), "three"),
+        make_board(two_agent_grid, 2, (4, 2), "two"),
+        make_board(two_agent_grid, 2, None, "unknown"),
+        make_board(two_agent_grid, 2, (4, 2), "slow"),
+        make_board(two_agent_grid, 2, (4, 2), "no answer"),
+        make_board(two_agent_grid, 2, (4, 2), "wrong"),
+        make_board(two_agent_grid, 2, (4, 2), "half"),
     ]
-    straight = "Agent 0: RIGHT RIGHT\nAgent 1: RIGHT RIGHT"
+    straight_plans = "Agent 0: RIGHT RIGHT\nAgent 1: RIGHT RIGHT"
     texts = {
         "three": "Agent 0: RIGHT\nAgent 1: RIGHT\nAgent 2: RIGHT",
-        "two": straight,
-        "unknown": straight,
+        "two": straight_plans,
+        "unknown": straight_plans,
         "slow": "Agent 0: RIGHT RIGHT\nAgent 1: WAIT RIGHT RIGHT",
         "wrong": "Agent 0: UP\nAgent 1: RIGHT RIGHT",
         "half": "Agent 0: RIGHT\nAgent 1: RIGHT RIGHT",
     }
-    answers = {("benchmark_wr0.25", name): answer(text) for name, text in texts.items()}
+    answers = {("benchmark_wr0.25", name): make_answer(text) for name, text in texts.items()}
     verdicts = judge(CONFIG, boards, answers)
     assert [
         (
@@ -94,35 +94,35 @@ def test_print_rates_shows_published_numbers(
 ):
     monkeypatch.setattr(evaluate, "COMPARED_MODELS", ("Kimi-K2.5", "Qwen3-4B (base)"))
     boards = read_folder(five_agent_folder).boards
-    answers = {board.key: answer("?") for board in boards}
-    published = comparable_results(boards)
+    answers = {board.key: make_answer("?") for board in boards}
+    published_results = comparable_results(boards)
     verdicts = judge(CONFIG, boards, answers)
-    print_rates(verdicts, published)
-    printed = capsys.readouterr().out
-    valid = printed.partition("Optimal")[0]
-    assert any("23.33" in line for line in valid.splitlines() if "5, 5x5" in line)
-    assert any("13.47*" in line for line in valid.splitlines() if "5, all" in line)
-    assert "* misprinted" in printed
-    assert "parse_error 6" in printed
-    rows = results_json("m", boards, verdicts, published)
-    (aggregate,) = rows["aggregates"]
+    print_rates(verdicts, published_results)
+    stdout = capsys.readouterr().out
+    valid_table = stdout.partition("Optimal")[0]
+    assert any("23.33" in line for line in valid_table.splitlines() if "5, 5x5" in line)
+    assert any("13.47*" in line for line in valid_table.splitlines() if "5, all" in line)
+    assert "* misprinted" in stdout
+    assert "parse_error 6" in stdout
+    results = results_json("m", boards, verdicts, published_results)
+    (aggregate,) = results["aggregates"]
     expected = {"valid": 13.47, "optimal": 8.78, "misprinted": ["valid"]}
     assert aggregate["published"]["Kimi-K2.5"] == expected
     # Without all of its sizes a published aggregate is of other boards.
-    results = comparable_results(boards[:3])
-    assert all(result.size is not None for result in results if result.num_agents == 5)
+    subset_results = comparable_results(boards[:3])
+    assert all(result.size is not None for result in subset_results if result.num_agents == 5)
 
 
 def test_invalid_benchmark_folders_are_rejected(tmp_path: Path, five_agent_folder: Path):
-    empty = tmp_path / "empty"
-    empty.mkdir()
+    empty_folder = tmp_path / "empty"
+    empty_folder.mkdir()
     with pytest.raises(UserError, match=r"or a folder with \.jsonl"):
-        read_folder(empty)
-    file = five_agent_folder / "benchmark_wr0.5.jsonl"
-    file.write_text(file.read_text() + "\n" + file.read_text().splitlines()[0])
+        read_folder(empty_folder)
+    board_file = five_agent_folder / "benchmark_wr0.5.jsonl"
+    board_file.write_text(board_file.read_text() + "\n" + board_file.read_text().splitlines()[0])
     with pytest.raises(UserError, match=r"benchmark_wr0.5/5ag_5x5_hr0.1_000 occurs twice"):
         read_folder(five_agent_folder)
-    file.write_text('{"sample_id": "x"}')
+    board_file.write_text('{"sample_id": "x"}')
     with pytest.raises(UserError, match=r"benchmark_wr0.5.jsonl:1: num_agents: missing"):
         read_folder(five_agent_folder)
 
@@ -135,6 +135,6 @@ def test_published_rows_without_optimum_are_solved(tmp_path: Path):
     assert len(folder.boards) == 4
     assert {board.config for board in folder.boards} == {"benchmark_wr0.25"}
     for board in folder.boards:
-        cost, makespan = least_sum_of_costs(list(board.grid)), least_makespan(list(board.grid))
-        assert cost is not None
-        assert board.optimum == (cost[0], makespan)
+        solution, makespan = least_sum_of_costs(list(board.grid)), least_makespan(list(board.grid))
+        assert solution is not None
+        assert board.optimum == (solution[0], makespan)

@@ -17,26 +17,26 @@ from training.schema import load
 MINIATURE = str(ROOT / "configs/miniature.yaml")
 
 
-def command(folder: Path, output: Path, *more: str) -> list[str]:
-    where = ["--benchmark", str(folder), "--output", str(output)]
-    return ["evaluate", MINIATURE, *where, *more, "--set", *SETTINGS]
+def make_command(folder: Path, output: Path, *options: str) -> list[str]:
+    folders = ["--benchmark", str(folder), "--output", str(output)]
+    return ["evaluate", MINIATURE, *folders, *options, "--set", *SETTINGS]
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.vllm
 def test_vllm_server_equals_the_model_in_process(tmp_path: Path):
-    folder, local, served = tmp_path / "boards", tmp_path / "local", tmp_path / "served"
-    write_rows(folder, each=6)
-    assert main(command(folder, local, "--model", "jaxlake-base")) == 0
+    folder, local_dir, server_dir = tmp_path / "boards", tmp_path / "local", tmp_path / "served"
+    write_rows(folder, per_size=6)
+    assert main(make_command(folder, local_dir, "--model", "jaxlake-base")) == 0
     settings = load(Path(MINIATURE)).sampling
     server = ServerProcess(str(resolve_model("jaxlake-base")), settings)
     try:
         assert not wait_until_ready(server.address, LOAD_SECONDS, server)
-        address = ["--endpoint", f"{server.address}/v1"]
-        address += ["--name", str(resolve_model("jaxlake-base"))]
-        request = ["--request", "add_special_tokens=false"]
-        assert main(command(folder, served, *address, *request)) == 0
+        endpoint = ["--endpoint", f"{server.address}/v1"]
+        endpoint += ["--name", str(resolve_model("jaxlake-base"))]
+        request_options = ["--request", "add_special_tokens=false"]
+        assert main(make_command(folder, server_dir, *endpoint, *request_options)) == 0
     finally:
         server.close()
 
@@ -44,7 +44,7 @@ def test_vllm_server_equals_the_model_in_process(tmp_path: Path):
         answers = map(json.loads, (output / "answers.jsonl").read_bytes().splitlines())
         return {(answer["config"], answer["sample_id"]): answer["text"] for answer in answers}
 
-    expected, served_texts = read_texts(local), read_texts(served)
-    assert set(served_texts) == set(expected)
+    expected, texts = read_texts(local_dir), read_texts(server_dir)
+    assert set(texts) == set(expected)
     # Greedy decoding: the engines round differently, so that a tie may fall the other way.
-    assert sum(served_texts[key] == expected[key] for key in served_texts) >= len(served_texts) - 1
+    assert sum(texts[key] == expected[key] for key in texts) >= len(texts) - 1
