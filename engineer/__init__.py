@@ -10,14 +10,14 @@ The package works for any environment; only `engineer.lake` is specific to the l
 """
 
 from engineer.context.build import BLOCKS, BlockName, Context, build_context
-from engineer.context.token_limit import CUTS
+from engineer.context.token_limit import CONTEXT_CUTS
 from engineer.context.view import ContextStyle, StageView
 from engineer.costs import Costs
 from engineer.design import Attempt, DesignRecord, DesignSettings, run_design
-from engineer.domain import Domain, InfeasibleError, Slices, Term
+from engineer.domain import Domain, InfeasibleError, Label, Slices
 from engineer.engineers.adaptive import LearnabilityEngineer
 from engineer.engineers.base import Engineer, EngineerError, NoteWriter, Proposal, Task
-from engineer.engineers.catalogue import SCRIPTED, RunSettings, scripted_engineer
+from engineer.engineers.catalogue import SCRIPTED_ENGINEERS, RunSettings, scripted_engineer
 from engineer.engineers.controls import ShuffledEngineer, SimulatedEngineer
 from engineer.engineers.language_model import (
     GeneratedText,
@@ -35,7 +35,7 @@ from engineer.evidence import (
     TrainingEvidence,
 )
 from engineer.gate import GateSettings
-from engineer.plug_in import Designer, Pool, knob_domain, start_configuration
+from engineer.plug_in import Designer, RowPool, knob_domain, start_configuration
 from engineer.review import Change, Guard, Repair, Review, review_answer
 from engineer.scoring.atlas import AtlasCell, DesignAtlas, atlas_grid
 from engineer.space import (
@@ -47,15 +47,15 @@ from engineer.space import (
 )
 
 __all__ = ["Configuration", "Domain", "InfeasibleError", "KnobConfiguration", "KnobSpace"]
-__all__ += ["Slices", "Term"]
+__all__ += ["Label", "Slices"]
 __all__ += ["FailedCase", "GroupEvidence", "StageEvidence", "StageHistory", "Tally"]
 __all__ += ["AnswerStatistics", "StageView", "TrainingEvidence"]
-__all__ += ["BLOCKS", "CUTS", "BlockName", "Context", "ContextStyle", "build_context"]
+__all__ += ["BLOCKS", "CONTEXT_CUTS", "BlockName", "Context", "ContextStyle", "build_context"]
 __all__ += ["Engineer", "EngineerError", "GeneratedText", "NoteWriter", "Proposal", "Task"]
 __all__ += ["TextRequest"]
 __all__ += ["LanguageModelEngineer", "LearnabilityEngineer"]
-__all__ += ["Designer", "Pool", "knob_domain", "start_configuration"]
-__all__ += ["SCRIPTED", "RuleEngineer", "RunSettings", "ShuffledEngineer"]
+__all__ += ["Designer", "RowPool", "knob_domain", "start_configuration"]
+__all__ += ["SCRIPTED_ENGINEERS", "RuleEngineer", "RunSettings", "ShuffledEngineer"]
 __all__ += ["SimulatedEngineer", "scripted_engineer"]
 __all__ += ["answer_schema", "answer_text"]
 __all__ += ["Change", "GateSettings", "Guard", "Repair", "Review", "review_answer"]

@@ -19,7 +19,7 @@ class InfeasibleError(ValueError):
 
 
 @dataclass(frozen=True)
-class Term:
+class Label:
     """Names of a kind of failure, a score or a statistic."""
 
     key: str  # used in files
@@ -59,10 +59,10 @@ class Domain:
     space: KnobSpace
     opening: str  # the engineer's role and the meaning of each knob, in sentences
     guideline: tuple[str, ...]  # design heuristics, one or two sentences each
-    failures: tuple[Term, ...]  # in the order in which the environment checks them
+    failures: tuple[Label, ...]  # in the order in which the environment checks them
     effects: tuple[str, ...] = ()  # effect of each knob on each kind of failure, in sentences
-    scores: tuple[Term, ...] = ()  # further properties of valid answers, such as optimality
-    statistics: tuple[Term, ...] = ()  # statistics that the instance generator reports
+    scores: tuple[Label, ...] = ()  # further properties of valid answers, such as optimality
+    statistics: tuple[Label, ...] = ()  # statistics that the instance generator reports
     instance: str = "instance"  # noun for an instance, such as `board`
     group_format: str = "{0}"  # format string of a group's name in sentences
     group_symbol: str = "{0}"  # format string of a group's name in one token
@@ -76,7 +76,7 @@ class Domain:
 
     def __post_init__(self) -> None:
         knobs = self.space.difficulty_knobs
-        _check_names("causes", self.causes, [term.key for term in self.failures])
+        _check_names("causes", self.causes, [label.key for label in self.failures])
         _check_names("causes", self.causes.values(), knobs)
         _check_names("slices", self.slices, knobs)
 
@@ -95,9 +95,9 @@ class Domain:
         """Return the name of a group in compact contexts."""
         return self.group_symbol.format(group)
 
-    def failure_term(self, key: str) -> Term:
-        """Return the term of a kind of failure; unknown kinds are named by their key."""
-        return next((term for term in self.failures if term.key == key), Term(key, key, key))
+    def failure_label(self, key: str) -> Label:
+        """Return the label of a kind of failure; unknown kinds are named by their key."""
+        return next((label for label in self.failures if label.key == key), Label(key, key, key))
 
 
 def _check_names(argument: str, names: Iterable[str], allowed: Iterable[str]) -> None:

@@ -18,7 +18,7 @@ import numpy as np
 from engineer.context.build import BlockName
 from engineer.context.view import StageView
 from engineer.design import DesignRecord, DesignSettings, run_design
-from engineer.domain import Domain, Term
+from engineer.domain import Domain, Label
 from engineer.engineers.base import Engineer
 from engineer.evidence import DecisionKind, GroupEvidence, StageEvidence, StageHistory
 from engineer.space import Configuration, FrozenModel, KnobSpace, KnobValues, Ratio, apportion
@@ -27,11 +27,11 @@ SHARE = "data_ratio"
 """Name of the knob with a group's share of the training instances."""
 _EDIT_SIZE = 0.1
 """Approximate change of a knob by one relative edit."""
-_FAILURE = Term("invalid", "invalid answer", "invalid")
+_FAILURE = Label("invalid", "invalid answer", "invalid")
 _BLOCKS: tuple[BlockName, ...] = ("failure_breakdown", "history", "guideline")
 """The blocks of the prompt that need only counts."""
 _WINDOW = 0.1
-"""Half-width of the window from which `Pool` draws, as a fraction of a group's rows."""
+"""Half-width of the window from which `RowPool` draws, as a fraction of a group's rows."""
 
 Counts = Mapping[str, tuple[int, int]]
 """Numbers of valid answers and of all answers, by group."""
@@ -235,7 +235,7 @@ class Designer:
         )
 
 
-class Pool:
+class RowPool:
     """Draws rows of a finite data set according to a configuration.
 
     A draw picks a group by its share and then a row of the group. The difficulty knob is a quantile

@@ -130,12 +130,12 @@ def _context(view: Any, style: Any, blocks: Sequence[Any] | None) -> str:
 def _rule_answers(view: Any) -> list[str]:
     """Write the rule's design as edits and as JSON."""
     from engineer import answer_text
-    from engineer.context.symbols import read_out
+    from engineer.context.symbols import make_compact_context
     from engineer.edits import edits_text
     from engineer.engineers.rule import compute_rule_edits, rule_configuration
 
-    readout = read_out(view, _COMPACT_BLOCKS)
-    rows = edits_text(compute_rule_edits(readout, view.domain), view.domain)
+    context = make_compact_context(view, _COMPACT_BLOCKS)
+    rows = edits_text(compute_rule_edits(context, view.domain), view.domain)
     return [rows, answer_text(rule_configuration(view))]
 
 

@@ -171,8 +171,8 @@ def _draw_learner(rng: np.random.Generator, prior: Prior, domain: Domain, stages
 def _scale_by_cost(shares: np.ndarray, cost: np.ndarray, domain: Domain) -> np.ndarray:
     """Scale the shares of failures, (G, F), by the relative cost of the knobs that cause them."""
     knobs = domain.space.difficulty_knobs
-    for kind, term in enumerate(domain.failures):
-        if (cause := domain.causes.get(term.key)) is not None:
+    for kind, label in enumerate(domain.failures):
+        if (cause := domain.causes.get(label.key)) is not None:
             shares[:, kind] *= cost[:, knobs.index(cause)] / np.mean(cost, axis=1)
     return shares / np.sum(shares, axis=1, keepdims=True)
 

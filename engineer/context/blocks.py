@@ -111,7 +111,7 @@ def _validation_cells(domain: Domain, tally: GroupEvidence | None) -> dict[str, 
     if tally is None or not tally.count:
         return dict.fromkeys(names, "?")
     statistics = tally.answer_statistics
-    top_failure = max(domain.failures, key=lambda term: tally.failures.get(term.key, 0))
+    top_failure = max(domain.failures, key=lambda label: tally.failures.get(label.key, 0))
     count = tally.failures.get(top_failure.key, 0)
     cells = (
         _rate_text(tally),
@@ -181,14 +181,14 @@ def _failure_breakdown(view: StageView, detail: Detail, blocks: Collection[str])
 
 def _tally_line(domain: Domain, group: str, tally: Tally) -> str:
     failures = [
-        f"{term.name} {tally.failures[term.key]}"
-        for term in domain.failures
-        if tally.failures.get(term.key)
+        f"{label.name} {tally.failures[label.key]}"
+        for label in domain.failures
+        if tally.failures.get(label.key)
     ]
     scores = [
-        f", {term.name} {tally.percent(tally.scores[term.key])}%"
-        for term in domain.scores
-        if term.key in tally.scores
+        f", {label.name} {tally.percent(tally.scores[label.key])}%"
+        for label in domain.scores
+        if label.key in tally.scores
     ]
     return (
         f"- {domain.group_name(group)}: {tally.valid} of {tally.count} valid"
@@ -203,7 +203,7 @@ def _case_line(domain: Domain, case: FailedCase) -> str:
     facts = "; ".join(quote(fact, CASE_LIMIT)[1:-1] for fact in case.facts)
     if not facts:
         facts = f"the answer ends in {quote(case.completion, CASE_LIMIT, end=True)}"
-    group, failure = domain.group_name(case.group), domain.failure_term(case.failure).name
+    group, failure = domain.group_name(case.group), domain.failure_label(case.failure).name
     return f"- {group}, {failure}{time_text}{instance_text}: {facts}."
 
 
@@ -214,9 +214,9 @@ def _environment_statistics(view: StageView, detail: Detail, blocks: Collection[
     lines = ["## Environment statistics\nOf the stage's training instances:"]
     for group, values in statistics.items():
         parts = [
-            f"{term.name} {values[term.key]:.3g}"
-            for term in domain.statistics
-            if term.key in values
+            f"{label.name} {values[label.key]:.3g}"
+            for label in domain.statistics
+            if label.key in values
         ]
         lines.append(f"- {domain.group_name(group)}: {', '.join(parts)}.")
     return "\n".join(lines)
@@ -270,7 +270,7 @@ def _stage_rows(domain: Domain, stage: StageHistory) -> list[dict[str, str]]:
     for group, knobs in stage.configuration.values().items():
         shares = stage.failures_before.get(group, {})
         largest = max(shares, key=lambda key: shares[key], default="")
-        failure = domain.failure_term(largest).name if shares.get(largest) else "none"
+        failure = domain.failure_label(largest).name if shares.get(largest) else "none"
         rows.append(
             {
                 "stage": str(stage.stage),

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from engineer.context.blocks import PARTS
-from engineer.context.symbols import read_out, symbols_text
+from engineer.context.symbols import compact_text, make_compact_context
 from engineer.context.token_limit import CountTokens, estimate_tokens, iterate_cuts
 from engineer.context.view import FULL_DETAIL, ContextStyle, Detail, StageView
 from engineer.domain import Domain
@@ -40,7 +40,7 @@ class Context:
     """A prompt, and the cuts that made it fit."""
 
     text: str
-    cut: tuple[str, ...]  # the cuts made, among `engineer.context.token_limit.CUTS`
+    cut: tuple[str, ...]  # the cuts made, among `engineer.context.token_limit.CONTEXT_CUTS`
     tokens: int
 
 
@@ -59,7 +59,8 @@ def build_context(
         view: The results of the run so far.
         blocks: The names of the optional blocks to include; their order is fixed.
         style: `full` or `compact`.
-        max_tokens: Parts are cut in the order of `CUTS` until the prompt fits; None: no limit.
+        max_tokens: Parts are cut in the order of `CONTEXT_CUTS` until the prompt fits. None means no
+            limit.
         detail: The initial level of detail.
         count_tokens: Counts tokens with the tokenizer of the model that reads the prompt.
 
@@ -97,6 +98,6 @@ def _render(
     view: StageView, detail: Detail, blocks: Sequence[BlockName], style: ContextStyle
 ) -> str:
     if style == "compact":
-        return symbols_text(read_out(view, blocks, detail), view.domain)
+        return compact_text(make_compact_context(view, blocks, detail), view.domain)
     names = [name for name in PARTS if name in blocks or name not in BLOCKS]
     return "\n\n".join(part for name in names if (part := PARTS[name](view, detail, blocks)))

@@ -51,7 +51,7 @@ _SIGNS = {-1: "-", 0: "=", 1: "+", None: "?"}
 
 
 @dataclass(frozen=True)
-class GroupReadout:
+class CompactRow:
     """The symbols of one group; None means unknown or omitted."""
 
     valid: int | None  # 0..10
@@ -63,16 +63,18 @@ class GroupReadout:
 
 
 @dataclass(frozen=True)
-class Readout:
+class CompactContext:
     """The content of a compact context."""
 
     state: State | None
     refused: bool
-    groups: Mapping[str, GroupReadout]  # in the order of the space
+    groups: Mapping[str, CompactRow]  # in the order of the space
 
 
-def read_out(view: StageView, blocks: Collection[str], detail: Detail = FULL_DETAIL) -> Readout:
-    """Reduce a view to symbols; fields of omitted blocks are None."""
+def make_compact_context(
+    view: StageView, blocks: Collection[str], detail: Detail = FULL_DETAIL
+) -> CompactContext:
+    """Reduce a view to a compact context; fields of omitted blocks are None."""
     space = view.domain.space
     show_failures = "failure_breakdown" in blocks
     training = view.evidence.training if "training_details" in blocks and detail.training else None
@@ -88,7 +90,7 @@ def read_out(view: StageView, blocks: Collection[str], detail: Detail = FULL_DET
         visible_tally = tally if show_failures else None
         trained_tally = view.rolled_back_validation.get(group, tally)
         learnability = training.learnability.get(group) if training else None
-        groups[group] = GroupReadout(
+        groups[group] = CompactRow(
             valid=_tenths(visible_tally.valid / visible_tally.count) if visible_tally else None,
             failures=_most_frequent_failures(view.domain, visible_tally) if visible_tally else None,
             trend=_trend(trained_tally, view.valid_before.get(group))
@@ -99,20 +101,21 @@ def read_out(view: StageView, blocks: Collection[str], detail: Detail = FULL_DET
             last_edit=edits[group] if edits else None,
         )
     state: State = "rolled" if view.notice else "first" if view.designed_from is None else "next"
-    return Readout(state if show_history else None, bool(view.refusal) and detail.refusal, groups)
+    refused = bool(view.refusal) and detail.refusal
+    return CompactContext(state if show_history else None, refused, groups)
 
 
-def symbols_text(readout: Readout, domain: Domain) -> str:
-    """Return the compact prompt of a readout, up to the start of the answer."""
-    state = ["stage", readout.state or "?", *(["refused"] if readout.refused else [])]
+def compact_text(context: CompactContext, domain: Domain) -> str:
+    """Return the prompt of a compact context, up to the start of the answer."""
+    state = ["stage", context.state or "?", *(["refused"] if context.refused else [])]
     rows = (
         " ".join([domain.symbol(group), *_row_symbols(row, domain.space)])
-        for group, row in readout.groups.items()
+        for group, row in context.groups.items()
     )
     return "\n".join([" ".join(state), *rows, "edits\n"])
 
 
-def _row_symbols(row: GroupReadout, space: KnobSpace) -> list[str]:
+def _row_symbols(row: CompactRow, space: KnobSpace) -> list[str]:
     failures = ["?"] * NUM_FAILURES
     if row.failures is not None:
         failures = [*row.failures, *[NO_FAILURE] * NUM_FAILURES][:NUM_FAILURES]
@@ -127,9 +130,9 @@ def _row_symbols(row: GroupReadout, space: KnobSpace) -> list[str]:
 
 def _most_frequent_failures(domain: Domain, tally: GroupEvidence) -> tuple[str, ...]:
     """Return the symbols of the most frequent kinds of failure; ties go to the earlier kind."""
-    terms = [term for term in domain.failures if tally.failures.get(term.key)]
-    terms.sort(key=lambda term: -tally.failures[term.key])
-    return tuple(term.word for term in terms[:NUM_FAILURES])
+    labels = [label for label in domain.failures if tally.failures.get(label.key)]
+    labels.sort(key=lambda label: -tally.failures[label.key])
+    return tuple(label.word for label in labels[:NUM_FAILURES])
 
 
 def _trend(tally: GroupEvidence, rate_before: float | None) -> int | None:

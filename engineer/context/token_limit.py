@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 
 from engineer.context.view import Detail, StageView
 
-CUTS = (
+CONTEXT_CUTS = (
     "failed cases, one at a time",
     "history beyond the latest stage, oldest first",
     "the summary",
@@ -38,15 +38,15 @@ def iterate_cuts(view: StageView, detail: Detail) -> Iterator[tuple[str, Detail]
     num_cases = min(detail.failed_cases, len(view.evidence.failed_cases))
     for count in range(num_cases - 1, -1, -1):
         detail = detail._replace(failed_cases=count)
-        yield CUTS[0], detail
+        yield CONTEXT_CUTS[0], detail
     num_stages = min(detail.history, len(view.history))
     for count in range(num_stages - 1, 0, -1):
         detail = detail._replace(history=count)
-        yield CUTS[1], detail
+        yield CONTEXT_CUTS[1], detail
     fields = ("summary", "statistics", "slices", "training", "guideline")
-    for name, field in zip(CUTS[2:-2], fields, strict=True):
+    for name, field in zip(CONTEXT_CUTS[2:-2], fields, strict=True):
         detail = detail._replace(**{field: False})
         yield name, detail
     detail = detail._replace(history=0)
-    yield CUTS[-2], detail
-    yield CUTS[-1], detail._replace(refusal=False)
+    yield CONTEXT_CUTS[-2], detail
+    yield CONTEXT_CUTS[-1], detail._replace(refusal=False)

@@ -35,7 +35,7 @@ class RunSettings:
             raise ValueError(f"seed must be at least 0, got {self.seed}")
 
 
-SCRIPTED: dict[str, Callable[[RunSettings], Engineer]] = {
+SCRIPTED_ENGINEERS: dict[str, Callable[[RunSettings], Engineer]] = {
     "fixed": lambda run: FixedEngineer(run.initial),
     "fixed_random": lambda run: RandomEngineer(run.seed, "fixed_random"),  # one draw for all stages
     "random": lambda run: RandomEngineer(),  # a new draw for each stage
@@ -55,9 +55,9 @@ def scripted_engineer(name: str, run: RunSettings) -> Engineer:
         ValueError: The name is unknown; the message lists the allowed names.
     """
     control, base_name = split_control_name(name)
-    if base_name not in SCRIPTED:
-        allowed = f"{', '.join(SCRIPTED)}, or one of these as {CONTROL_NAMES}"
-        hint = did_you_mean(base_name, SCRIPTED)
+    if base_name not in SCRIPTED_ENGINEERS:
+        allowed = f"{', '.join(SCRIPTED_ENGINEERS)}, or one of these as {CONTROL_NAMES}"
+        hint = did_you_mean(base_name, SCRIPTED_ENGINEERS)
         raise ValueError(f"engineer must be {allowed}, got {name!r}{hint}")
-    engineer = SCRIPTED[base_name](run)
+    engineer = SCRIPTED_ENGINEERS[base_name](run)
     return control(engineer) if control else engineer

@@ -22,7 +22,7 @@ reads the symbols of `engineer.context.symbols`:
 from dataclasses import dataclass
 
 from engineer.context.build import BLOCKS
-from engineer.context.symbols import TENTHS, GroupReadout, Readout, read_out
+from engineer.context.symbols import TENTHS, CompactContext, CompactRow, make_compact_context
 from engineer.context.view import StageView
 from engineer.domain import Domain
 from engineer.edits import apply_edits
@@ -38,26 +38,26 @@ LOW_LEARNABILITY = 3
 """Maximum learnability in tenths that counts as low."""
 
 
-def compute_rule_edits(readout: Readout, domain: Domain) -> dict[str, dict[str, int]]:
-    """Return the rule's edits for a readout: -1, 0 or 1 by group and knob."""
+def compute_rule_edits(context: CompactContext, domain: Domain) -> dict[str, dict[str, int]]:
+    """Return the rule's edits for a context: -1, 0 or 1 by group and knob."""
     space = domain.space
     edits = {group: dict.fromkeys(space.knobs, 0) for group in space.groups}
-    rolled_back = readout.state == "rolled"
-    for group, row in readout.groups.items():
+    rolled_back = context.state == "rolled"
+    for group, row in context.groups.items():
         edits[group] |= _knob_edits(row, domain, rolled_back=rolled_back)
-    if transfer := _find_transfer(readout, space.share):
+    if transfer := _find_transfer(context, space.share):
         donor, receiver = transfer
         edits[receiver][space.share], edits[donor][space.share] = 1, -1
     return edits
 
 
-def _is_too_easy(row: GroupReadout) -> bool:
+def _is_too_easy(row: CompactRow) -> bool:
     if row.learnability is None or row.valid is None:
         return False
     return row.learnability <= LOW_LEARNABILITY and row.valid > HARD
 
 
-def _direction(row: GroupReadout) -> int:
+def _direction(row: CompactRow) -> int:
     if row.valid is None:
         return 0
     if _is_too_easy(row) or row.valid >= EASY:
@@ -67,7 +67,7 @@ def _direction(row: GroupReadout) -> int:
     return row.trend or 0
 
 
-def _knob_edits(row: GroupReadout, domain: Domain, *, rolled_back: bool) -> dict[str, int]:
+def _knob_edits(row: CompactRow, domain: Domain, *, rolled_back: bool) -> dict[str, int]:
     knobs = domain.space.difficulty_knobs
     last_edits = {knob: row.last_edit[knob] if row.last_edit else 0 for knob in knobs}
     if row.trend == -1 and any(last_edits.values()) and not rolled_back:
@@ -86,7 +86,9 @@ def _knob_edits(row: GroupReadout, domain: Domain, *, rolled_back: bool) -> dict
     if not movable:
         return {}
     causes = {
-        term.word: domain.causes[term.key] for term in domain.failures if term.key in domain.causes
+        label.word: domain.causes[label.key]
+        for label in domain.failures
+        if label.key in domain.causes
     }
     movable_causes = [causes[word] for word in row.failures or () if causes.get(word) in movable]
     if movable_causes:
@@ -94,14 +96,14 @@ def _knob_edits(row: GroupReadout, domain: Domain, *, rolled_back: bool) -> dict
     return {min(movable, key=lambda knob: direction * row.levels[knob]): direction}
 
 
-def _find_transfer(readout: Readout, share: str) -> tuple[str, str] | None:
+def _find_transfer(context: CompactContext, share: str) -> tuple[str, str] | None:
     """Return the donor and the receiver of one step of data, or None if no data moves."""
     scores = {
         group: score
-        for group, row in readout.groups.items()
+        for group, row in context.groups.items()
         if (score := _learning_score(row)) is not None
     }
-    donors = [group for group in scores if readout.groups[group].levels[share] > 0]
+    donors = [group for group in scores if context.groups[group].levels[share] > 0]
     if not donors:
         return None
     receiver = max(scores, key=scores.__getitem__)  # the first of equal groups
@@ -109,7 +111,7 @@ def _find_transfer(readout: Readout, share: str) -> tuple[str, str] | None:
     return (donor, receiver) if scores[receiver] > scores[donor] else None
 
 
-def _learning_score(row: GroupReadout) -> int | None:
+def _learning_score(row: CompactRow) -> int | None:
     """Return the learnability in tenths, or an estimate from the valid rate."""
     if row.learnability is not None:
         return row.learnability
@@ -119,7 +121,7 @@ def _learning_score(row: GroupReadout) -> int | None:
 def rule_configuration(view: StageView) -> Configuration:
     """Return the rule's configuration for a view with all blocks, within the bounds."""
     space = view.domain.space
-    edits = compute_rule_edits(read_out(view, BLOCKS), view.domain)
+    edits = compute_rule_edits(make_compact_context(view, BLOCKS), view.domain)
     values = apply_edits(edits, view.current, space)
     shares = apportion(
         [values[group][space.share] for group in space.groups],

@@ -1,27 +1,27 @@
 """The engineer's description of MAPF-FrozenLake."""
 
-from engineer.domain import Domain, Slices, Term
+from engineer.domain import Domain, Label, Slices
 from engineer.lake.configuration import Bounds
 from engineer.lake.feasibility import Acceptance, NearestFeasible, lookup_acceptance
 
 # In the order in which the lake checks failures within a time step.
 FAILURES = (
-    Term("parse_error", "unparsable answer", "parse"),
-    Term("off_board", "move off the board", "board"),
-    Term("hole", "hole", "hole"),
-    Term("vertex_conflict", "vertex conflict", "vertex"),
-    Term("swapping_conflict", "swapping conflict", "swap"),
-    Term("goal_not_reached", "goal not reached", "goal"),
+    Label("parse_error", "unparsable answer", "parse"),
+    Label("off_board", "move off the board", "board"),
+    Label("hole", "hole", "hole"),
+    Label("vertex_conflict", "vertex conflict", "vertex"),
+    Label("swapping_conflict", "swapping conflict", "swap"),
+    Label("goal_not_reached", "goal not reached", "goal"),
 )
 SCORES = (
-    Term("optimal_sum_of_costs", "optimal by sum of costs", "opt"),
-    Term("optimal_makespan", "optimal by makespan", "span"),
+    Label("optimal_sum_of_costs", "optimal by sum of costs", "opt"),
+    Label("optimal_makespan", "optimal by makespan", "span"),
 )
 STATISTICS = (
-    Term("acceptance", "share of random boards that the set could use", "accept"),
-    Term("mean_sum_of_costs", "mean optimum (sum of costs)", "cost"),
-    Term("conflict_density", "share of boards on which not all can go straight", "conflict"),
-    Term("missing", "boards that could not be made", "missing"),
+    Label("acceptance", "share of random boards that the set could use", "accept"),
+    Label("mean_sum_of_costs", "mean optimum (sum of costs)", "cost"),
+    Label("conflict_density", "share of boards on which not all can go straight", "conflict"),
+    Label("missing", "boards that could not be made", "missing"),
 )
 
 # Unparsable answers and unreached goals have no associated knob.

@@ -12,12 +12,12 @@ from typing import Annotated, Protocol
 import numpy as np
 from pydantic import ConfigDict, Field
 
-from engineer.context.symbols import GroupReadout, Readout, symbols_text
+from engineer.context.symbols import CompactContext, CompactRow, compact_text
 from engineer.domain import Domain
 from engineer.edits import EditError, Edits, edits_text, read_edits
 from engineer.engineers.rule import compute_rule_edits
 from engineer.space import FrozenModel
-from engineer.synthetic import FACTS, Fact, make_synthetic_readouts, replace_fact
+from engineer.synthetic import FACTS, Fact, make_synthetic_contexts, replace_fact
 
 MIN_FLIP_RATE = 0.9
 """Minimum share of flipped edits for a model to count as reading a fact."""
@@ -110,21 +110,21 @@ class ReadingSet:
     """Contexts of one domain, and variants of each with one swapped fact."""
 
     domain: Domain
-    originals: tuple[Readout, ...]
-    variants: dict[Fact, tuple[Readout, ...]]  # by swapped fact, in the order of `originals`
+    originals: tuple[CompactContext, ...]
+    variants: dict[Fact, tuple[CompactContext, ...]]  # by swapped fact, in the order of `originals`
 
 
 def make_reading_set(domain: Domain, count: int, seed: int) -> ReadingSet:
     """Draw `count` contexts with all blocks from simulated runs, and swap each of their facts."""
     rng = np.random.default_rng(seed)
-    readouts: list[Readout] = []
-    while len(readouts) < 2 * count:
-        readouts += _complete_readouts(make_synthetic_readouts(rng, domain))
-    originals, sources = readouts[:count], readouts[count : 2 * count]
+    contexts: list[CompactContext] = []
+    while len(contexts) < 2 * count:
+        contexts += _complete_contexts(make_synthetic_contexts(rng, domain))
+    originals, sources = contexts[:count], contexts[count : 2 * count]
     variants = {
         fact: tuple(
-            replace_fact(readout, source, fact)
-            for readout, source in zip(originals, sources, strict=True)
+            replace_fact(context, source, fact)
+            for context, source in zip(originals, sources, strict=True)
         )
         for fact in FACTS
     }
@@ -134,7 +134,7 @@ def make_reading_set(domain: Domain, count: int, seed: int) -> ReadingSet:
 def measure_reading(contexts: ReadingSet, model: MeasuredModel) -> ReadingReport:
     """Measure a model on all contexts of a set; errors of the model propagate."""
     domain, space = contexts.domain, contexts.domain.space
-    rule_edits = [compute_rule_edits(readout, domain) for readout in contexts.originals]
+    rule_edits = [compute_rule_edits(context, domain) for context in contexts.originals]
     context_lists = [contexts.originals, *contexts.variants.values()]
     edits, *edits_by_fact = _answer_contexts(model, context_lists, domain)
     original_cost, *swapped_costs = _compute_costs(model, rule_edits, context_lists, domain)
@@ -142,7 +142,7 @@ def measure_reading(contexts: ReadingSet, model: MeasuredModel) -> ReadingReport
     swaps = zip(contexts.variants.items(), edits_by_fact, swapped_costs, strict=True)
     for (fact, variants), swapped_edits, swapped_cost in swaps:
         cost_increase = swapped_cost - original_cost
-        swapped_rule_edits = [compute_rule_edits(readout, domain) for readout in variants]
+        swapped_rule_edits = [compute_rule_edits(context, domain) for context in variants]
         flips = [
             model_answer[group][knob] != swapped_answer[group][knob]
             and _MALFORMED not in (model_answer[group][knob], swapped_answer[group][knob])
@@ -172,16 +172,16 @@ def measure_reading(contexts: ReadingSet, model: MeasuredModel) -> ReadingReport
     )
 
 
-def _complete_readouts(readouts: Sequence[Readout]) -> list[Readout]:
-    """Return the readouts that contain all blocks."""
+def _complete_contexts(contexts: Sequence[CompactContext]) -> list[CompactContext]:
+    """Return the contexts that contain all blocks."""
 
-    def is_complete(row: GroupReadout) -> bool:
+    def is_complete(row: CompactRow) -> bool:
         return row.valid is not None and row.learnability is not None
 
     return [
-        readout
-        for readout in readouts
-        if readout.state is not None and all(map(is_complete, readout.groups.values()))
+        context
+        for context in contexts
+        if context.state is not None and all(map(is_complete, context.groups.values()))
     ]
 
 
@@ -190,16 +190,18 @@ _MALFORMED = 2
 
 
 def _answer_contexts(
-    model: MeasuredModel, context_lists: Sequence[Sequence[Readout]], domain: Domain
+    model: MeasuredModel, context_lists: Sequence[Sequence[CompactContext]], domain: Domain
 ) -> list[list[Edits]]:
     """Return the model's edits for all contexts. One call lets the engine batch all of them."""
     texts = _format_contexts(context_lists, domain)
     edits = iter([_read_answer(text, domain) for text in model.answers(texts)])
-    return [[next(edits) for _ in readouts] for readouts in context_lists]
+    return [[next(edits) for _ in contexts] for contexts in context_lists]
 
 
-def _format_contexts(context_lists: Sequence[Sequence[Readout]], domain: Domain) -> list[str]:
-    return [symbols_text(readout, domain) for readouts in context_lists for readout in readouts]
+def _format_contexts(
+    context_lists: Sequence[Sequence[CompactContext]], domain: Domain
+) -> list[str]:
+    return [compact_text(context, domain) for contexts in context_lists for context in contexts]
 
 
 def _read_answer(text: str, domain: Domain) -> Edits:
@@ -213,7 +215,7 @@ def _read_answer(text: str, domain: Domain) -> Edits:
 def _compute_costs(
     model: MeasuredModel,
     rule_edits: Sequence[Edits],
-    context_lists: Sequence[Sequence[Readout]],
+    context_lists: Sequence[Sequence[CompactContext]],
     domain: Domain,
 ) -> np.ndarray:
     """Return the negative log-probability of the rule's answers, float (lists, contexts), nats."""

@@ -4,12 +4,12 @@ from engineer.synthetic.examples import (
     FACTS,
     DesignExample,
     Fact,
-    make_contrasting_readout,
+    make_contrasting_context,
     make_design_example,
-    make_synthetic_readouts,
+    make_synthetic_contexts,
     replace_fact,
 )
 from engineer.synthetic.simulated_run import simulate_run
 
-__all__ = ["FACTS", "DesignExample", "Fact", "make_contrasting_readout", "make_design_example"]
-__all__ += ["make_synthetic_readouts", "replace_fact", "simulate_run"]
+__all__ = ["FACTS", "DesignExample", "Fact", "make_contrasting_context", "make_design_example"]
+__all__ += ["make_synthetic_contexts", "replace_fact", "simulate_run"]

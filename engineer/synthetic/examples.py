@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple, get_args
 import numpy as np
 
 from engineer.context.build import BlockName
-from engineer.context.symbols import Readout, read_out, symbols_text
+from engineer.context.symbols import CompactContext, compact_text, make_compact_context
 from engineer.domain import Domain
 from engineer.edits import edits_text
 from engineer.engineers.rule import compute_rule_edits
@@ -34,22 +34,22 @@ class DesignExample(NamedTuple):
     answer: str
 
 
-def make_design_example(readout: Readout, domain: Domain) -> DesignExample:
-    """Return the text of a readout with the rule's answer."""
+def make_design_example(context: CompactContext, domain: Domain) -> DesignExample:
+    """Return the text of a context with the rule's answer."""
     return DesignExample(
-        symbols_text(readout, domain), edits_text(compute_rule_edits(readout, domain), domain)
+        compact_text(context, domain), edits_text(compute_rule_edits(context, domain), domain)
     )
 
 
-def make_synthetic_readouts(
+def make_synthetic_contexts(
     rng: np.random.Generator,
     domain: Domain,
     *,
     runs: int = 4,
     stages: int = 4,
     counts: tuple[int, int] = (16, 256),
-) -> list[Readout]:
-    """Return readouts of simulated runs, some with omitted blocks or after a rejected answer.
+) -> list[CompactContext]:
+    """Return contexts of simulated runs, some with omitted blocks or after a rejected answer.
 
     Args:
         rng: The random generator.
@@ -58,37 +58,40 @@ def make_synthetic_readouts(
         stages: Maximum number of stages per run.
         counts: Minimum and maximum number of validation answers per group.
     """
-    readouts = []
+    contexts = []
     for _ in range(runs):
         for view in simulate_run(rng, domain, int(rng.integers(1, stages + 1)), counts=counts):
             blocks = [block for block in _BLOCKS if rng.random() >= _BLOCK_DROP_PROBABILITY]
             refusal = "the answer could not be used" if rng.random() < _REFUSAL_PROBABILITY else ""
-            readouts.append(read_out(replace(view, refusal=refusal), blocks))
-    return readouts
+            contexts.append(make_compact_context(replace(view, refusal=refusal), blocks))
+    return contexts
 
 
-def replace_fact(readout: Readout, source: Readout, fact: Fact) -> Readout:
-    """Replace one fact of every group by the same fact of another readout."""
+def replace_fact(context: CompactContext, source: CompactContext, fact: Fact) -> CompactContext:
+    """Replace one fact of every group by the same fact of another context."""
     groups = {
         group: replace(row, **{fact: getattr(source.groups[group], fact)})
-        for group, row in readout.groups.items()
+        for group, row in context.groups.items()
     }
-    return replace(readout, groups=groups)
+    return replace(context, groups=groups)
 
 
-def make_contrasting_readout(
-    rng: np.random.Generator, readout: Readout, sources: Sequence[Readout], domain: Domain
-) -> Readout | None:
-    """Replace one fact of a readout such that the rule's answer changes.
+def make_contrasting_context(
+    rng: np.random.Generator,
+    context: CompactContext,
+    sources: Sequence[CompactContext],
+    domain: Domain,
+) -> CompactContext | None:
+    """Replace one fact of a context such that the rule's answer changes.
 
     The fact and the source of its new value are drawn at random, up to 12 times. The result is None
     if the answer never changes.
     """
-    answer = compute_rule_edits(readout, domain)
+    answer = compute_rule_edits(context, domain)
     for _ in range(_MAX_DRAWS):
         fact = FACTS[int(rng.integers(len(FACTS)))]
         source = sources[int(rng.integers(len(sources)))]
-        contrasting_readout = replace_fact(readout, source, fact)
-        if compute_rule_edits(contrasting_readout, domain) != answer:
-            return contrasting_readout
+        contrasting_context = replace_fact(context, source, fact)
+        if compute_rule_edits(contrasting_context, domain) != answer:
+            return contrasting_context
     return None

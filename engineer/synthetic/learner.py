@@ -91,7 +91,7 @@ def validation_evidence(
     return GroupEvidence(
         count=count,
         valid=num_valid,
-        scores={term.key: num_scored for term in domain.scores},
+        scores={label.key: num_scored for label in domain.scores},
         failures=_failures(domain, failure_counts),
         answer_statistics=_answer_statistics(failure_counts[0] / count, None),
     )
@@ -114,7 +114,7 @@ def rollout_evidence(
 
 
 def _failures(domain: Domain, failure_counts: Sequence[int]) -> dict[str, int]:
-    return {term.key: n for term, n in zip(domain.failures, failure_counts, strict=True) if n}
+    return {label.key: n for label, n in zip(domain.failures, failure_counts, strict=True) if n}
 
 
 def _answer_statistics(unreadable_share: float, unsolved_share: float | None) -> AnswerStatistics:

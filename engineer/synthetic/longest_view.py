@@ -56,7 +56,7 @@ def longest_view(
     )
     case = FailedCase(
         group=groups[-1],
-        failure=max(domain.failures, key=lambda term: len(term.name)).key,
+        failure=max(domain.failures, key=lambda label: len(label.name)).key,
         time=99,
         instance=tuple(instance),
         completion="",
@@ -70,7 +70,7 @@ def longest_view(
         stage=stages,
         validation=dict.fromkeys(groups, evidence_of_group),
         training=_make_training_evidence(domain, training_tally),
-        environment={group: {term.key: 0.123 for term in domain.statistics} for group in groups},
+        environment={group: {label.key: 0.123 for label in domain.statistics} for group in groups},
         failed_cases=(case,) * FULL_DETAIL.failed_cases,
     )
     rates = dict.fromkeys(groups, 1.0)
@@ -106,8 +106,8 @@ def _make_tally(domain: Domain, num_answers: int) -> Tally:
     return Tally(
         count=count * num_kinds,
         valid=count,
-        scores={term.key: count for term in domain.scores},
-        failures={term.key: count for term in domain.failures},
+        scores={label.key: count for label in domain.scores},
+        failures={label.key: count for label in domain.failures},
     )
 
 

@@ -8,16 +8,16 @@ from typing import NamedTuple
 import numpy as np
 
 from engineer import Domain
-from engineer.context.symbols import Readout
+from engineer.context.symbols import CompactContext
 from engineer.engineers.rule import compute_rule_edits
 from engineer.lake import Bounds, lake_domain
 from engineer.synthetic import (
     FACTS,
     DesignExample,
     Fact,
-    make_contrasting_readout,
+    make_contrasting_context,
     make_design_example,
-    make_synthetic_readouts,
+    make_synthetic_contexts,
     replace_fact,
 )
 from examples.base_model.recipe import Designs
@@ -40,10 +40,10 @@ def draw_examples(rng: np.random.Generator, settings: Designs) -> list[DesignExa
     """Draw `settings.count` different contexts with answers; a contrast follows its original."""
     examples: dict[str, DesignExample] = {}
     while len(examples) < settings.count:
-        domain, readouts = _draw_lake(rng, settings)
-        for readout in readouts:
-            contrast = make_contrasting_readout(rng, readout, readouts, domain)
-            for candidate in (readout, contrast):
+        domain, contexts = _draw_lake(rng, settings)
+        for context in contexts:
+            contrast = make_contrasting_context(rng, context, contexts, domain)
+            for candidate in (context, contrast):
                 if candidate is not None:
                     example = make_design_example(candidate, domain)
                     examples.setdefault(example.context, example)
@@ -63,16 +63,16 @@ def draw_swaps(rng: np.random.Generator, settings: Designs, per_fact: int) -> li
 def _draw_swap_candidates(
     rng: np.random.Generator, settings: Designs
 ) -> Iterator[tuple[Fact, SwapPair]]:
-    domain, readouts = _draw_lake(rng, settings)
-    for readout in readouts:
+    domain, contexts = _draw_lake(rng, settings)
+    for context in contexts:
         fact = FACTS[int(rng.integers(len(FACTS)))]
-        swapped = replace_fact(readout, readouts[int(rng.integers(len(readouts)))], fact)
-        if compute_rule_edits(swapped, domain) != compute_rule_edits(readout, domain):
-            examples = (make_design_example(version, domain) for version in (readout, swapped))
+        swapped = replace_fact(context, contexts[int(rng.integers(len(contexts)))], fact)
+        if compute_rule_edits(swapped, domain) != compute_rule_edits(context, domain):
+            examples = (make_design_example(version, domain) for version in (context, swapped))
             yield fact, SwapPair(fact, *examples)
 
 
-def _draw_lake(rng: np.random.Generator, settings: Designs) -> tuple[Domain, list[Readout]]:
+def _draw_lake(rng: np.random.Generator, settings: Designs) -> tuple[Domain, list[CompactContext]]:
     """Draw a lake with random bounds, and stages of simulated runs on it."""
     smallest, largest = settings.groups
     groups = int(rng.integers(smallest, largest + 1))
@@ -85,4 +85,4 @@ def _draw_lake(rng: np.random.Generator, settings: Designs) -> tuple[Domain, lis
         edit_steps=int(rng.choice([1, 1, 2, 4])),
     )
     domain = lake_domain(bounds, acceptance=None)
-    return domain, make_synthetic_readouts(rng, domain, runs=RUNS_OF_ONE_LAKE, stages=STAGES)
+    return domain, make_synthetic_contexts(rng, domain, runs=RUNS_OF_ONE_LAKE, stages=STAGES)

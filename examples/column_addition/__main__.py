@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from engineer import (
-    SCRIPTED,
+    SCRIPTED_ENGINEERS,
     DesignRecord,
     DesignSettings,
     Domain,
@@ -143,7 +143,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         description="A table of digit preferences learns column addition; after each stage an"
         " engineer reads its failures and designs the next stage's sums.",
     )
-    names = f"one of {', '.join(SCRIPTED)}, each also as shuffled:NAME"
+    names = f"one of {', '.join(SCRIPTED_ENGINEERS)}, each also as shuffled:NAME"
     parser.add_argument("--engineer", default="rule", metavar="NAME", help=names)
     for name in ("stages", "instances", "seed"):
         parser.add_argument(f"--{name}", type=int, default=getattr(Experiment, name), metavar="N")

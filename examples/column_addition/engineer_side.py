@@ -9,10 +9,10 @@ from engineer import (
     FailedCase,
     GroupEvidence,
     InfeasibleError,
+    Label,
     Slices,
     StageEvidence,
     Tally,
-    Term,
     TrainingEvidence,
 )
 from engineer.domain import Knobs
@@ -24,13 +24,13 @@ from examples.column_addition.environment import (
     split_quota,
 )
 
-FAILURE_TERMS = (
-    Term("parse_error", "unparsable answer", "parse"),
-    Term("wrong_length", "wrong number of digits", "length"),
-    Term("carry_missed", "missed carry", "carry"),
-    Term("wrong_digit", "other wrong digit", "digit"),
+FAILURES = (
+    Label("parse_error", "unparsable answer", "parse"),
+    Label("wrong_length", "wrong number of digits", "length"),
+    Label("carry_missed", "missed carry", "carry"),
+    Label("wrong_digit", "other wrong digit", "digit"),
 )
-STATISTIC_TERMS = (Term("carry", "share of sums that carry", "carry"),)
+STATISTICS = (Label("carry", "share of sums that carry", "carry"),)
 _OPENING = (
     "You are the environment engineer of a model that learns to add decimal numbers, column by"
     " column from the lowest one up. Both operands of a sum have the same number of digits; times"
@@ -80,8 +80,8 @@ def addition_domain(
         space=space,
         opening=_OPENING,
         guideline=_GUIDELINE,
-        failures=FAILURE_TERMS,
-        statistics=STATISTIC_TERMS,
+        failures=FAILURES,
+        statistics=STATISTICS,
         instance="sum",
         group_format="{0}-digit sums",
         group_symbol="d{0}",

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 import engineer
-from engineer import SCRIPTED, Engineer, RunSettings, scripted_engineer
+from engineer import SCRIPTED_ENGINEERS, Engineer, RunSettings, scripted_engineer
 from engineer.engineers.baselines import FixedEngineer
 from examples.column_addition.__main__ import SPACE, Experiment, addition, run_stages
 from examples.column_addition.environment import check_answer
@@ -32,7 +32,7 @@ CONSTANTS = {
     "constant:middle": addition(d1=(0.1, 0.5), d2=(0.8, 0.5), d3=(0.1, 0.5)),
 }
 SHUFFLED = ("shuffled:rule", "shuffled:learnability")
-ARMS = (*SCRIPTED, *SHUFFLED, *CONSTANTS)
+ARMS = (*SCRIPTED_ENGINEERS, *SHUFFLED, *CONSTANTS)
 CONTRASTS = (
     ("best constant", "worst constant"),
     ("rule", "shuffled:rule"),

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from engineer import Designer, Engineer, LearnabilityEngineer, Pool, knob_domain
+from engineer import Designer, Engineer, LearnabilityEngineer, RowPool, knob_domain
 from examples.plug_in.learner import Learner
 
 try:
@@ -29,7 +29,7 @@ class EngineerSampler(TaskSampler):
     def __init__(self, tasks: Sequence[Any], engineer: Engineer, stage: int = 64) -> None:
         self.tasks, self.stage = list(tasks), stage
         data = [task.data for task in self.tasks]
-        self.pool = Pool([row.group for row in data], [row.difficulty for row in data])
+        self.pool = RowPool([row.group for row in data], [row.difficulty for row in data])
         domain = knob_domain(self.pool.groups, {"difficulty": "quantile of the task's difficulty"})
         self.designer = Designer(domain, engineer)
         self.draws, self.seen = 0, 0

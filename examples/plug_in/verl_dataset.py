@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from engineer import Designer, LearnabilityEngineer, Pool, knob_domain
+from engineer import Designer, LearnabilityEngineer, RowPool, knob_domain
 from examples.plug_in.learner import Learner
 
 try:
@@ -44,7 +44,7 @@ class EngineerDataset(RLHFDataset):
             [files] if isinstance(files, str) else list(files)
         )
         difficulties = [info["difficulty"] for info in self.dataframe["extra_info"]]
-        self.pool = Pool(list(self.dataframe["data_source"]), difficulties)
+        self.pool = RowPool(list(self.dataframe["data_source"]), difficulties)
         domain = knob_domain(self.pool.groups, {"difficulty": "quantile of the row's difficulty"})
         self.designer = Designer(domain, LearnabilityEngineer())
         self.draws, self.batches = 0, 0

@@ -4,7 +4,7 @@ import json
 
 from engineer.bench.scores import paired_difference, read_results, verdict
 from engineer.bench.version import SIZES
-from engineer.engineers.catalogue import SCRIPTED
+from engineer.engineers.catalogue import SCRIPTED_ENGINEERS
 from tests.paths import ROOT
 
 PAGE = (ROOT / "docs/how_to/designbench.md").read_text(encoding="utf-8")
@@ -16,7 +16,7 @@ def test_designbench_page_shows_committed_results():
     rows = {
         line.split("|")[1].strip(" `"): line for line in PAGE.splitlines() if line.startswith("| `")
     }
-    assert set(rows) == {*SCRIPTED, "jaxlake-base"}
+    assert set(rows) == {*SCRIPTED_ENGINEERS, "jaxlake-base"}
     for name, row in rows.items():
         entries = {groups: results.entry(name, groups) for groups in SIZES}
         opponents = [(groups, "fixed") for groups in SIZES if name != "fixed"]

@@ -207,7 +207,7 @@ def random_evidence(rng: np.random.Generator, domain: Domain) -> GroupEvidence:
     return GroupEvidence(
         count=count,
         valid=valid,
-        failures={term.key: n for term, n in zip(domain.failures, failures, strict=True)},
+        failures={label.key: n for label, n in zip(domain.failures, failures, strict=True)},
     )
 
 

@@ -9,8 +9,8 @@ import pytest
 from engineer import (
     Designer,
     LearnabilityEngineer,
-    Pool,
     Proposal,
+    RowPool,
     RuleEngineer,
     Task,
     knob_domain,
@@ -101,7 +101,7 @@ def test_knob_domain_rejects_bad_names(groups, knobs, message):
 
 
 def test_draw_follows_share_and_difficulty():
-    pool = Pool(["hard"] * 100 + ["easy"] * 100, [*range(100, 200), *range(100)])
+    pool = RowPool(["hard"] * 100 + ["easy"] * 100, [*range(100, 200), *range(100)])
     assert pool.groups == ("easy", "hard")
     configuration = {
         "easy": {"data_ratio": 0.25, "difficulty": 1.0},

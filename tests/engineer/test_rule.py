@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engineer import BLOCKS, StageEvidence, StageView, answer_text, review_answer
-from engineer.context.symbols import read_out, symbols_text
+from engineer.context.symbols import compact_text, make_compact_context
 from engineer.edits import edits_text
 from engineer.engineers.rule import compute_rule_edits, rule_configuration
 from engineer.lake import Bounds
-from engineer.synthetic import FACTS, make_synthetic_readouts, replace_fact
+from engineer.synthetic import FACTS, make_synthetic_contexts, replace_fact
 from tests.engineer import words
 from tests.engineer.builders import ADDITION, column, from_rows, hole_tally, make_lake, random_view
 
@@ -110,15 +110,15 @@ CASES = [
 def test_rule_answer_follows_from_the_context(case_index):
     domain, causes = CASES[case_index]
     rng = np.random.default_rng(case_index)
-    readouts = make_synthetic_readouts(rng, domain, runs=60)
+    contexts = make_synthetic_contexts(rng, domain, runs=60)
     for _ in range(600):
-        readout_1, readout_2 = (readouts[n] for n in rng.integers(len(readouts), size=2))
-        readouts.append(replace_fact(readout_1, readout_2, FACTS[int(rng.integers(len(FACTS)))]))
-    assert len(readouts) > 700
+        context_1, context_2 = (contexts[n] for n in rng.integers(len(contexts), size=2))
+        contexts.append(replace_fact(context_1, context_2, FACTS[int(rng.integers(len(FACTS)))]))
+    assert len(contexts) > 700
     answer_counts = Counter()
-    for readout in readouts:
-        answer = edits_text(compute_rule_edits(readout, domain), domain)
-        assert answer == answer_from_text(symbols_text(readout, domain), causes)
+    for context in contexts:
+        answer = edits_text(compute_rule_edits(context, domain), domain)
+        assert answer == answer_from_text(compact_text(context, domain), causes)
         answer_counts[answer] += 1
     assert len(answer_counts) > 5 * len(domain.space.groups) ** 2 or len(domain.space.groups) == 1
     assert len(answer_counts) > 2
@@ -128,7 +128,9 @@ def test_rule_thresholds_apply_to_the_valid_rate():
     def compute_hole_sign(valid: int) -> int:
         evidence = StageEvidence(stage=1, validation={"3": hole_tally(valid, 1000)})
         view = StageView(make_lake(Bounds(sizes=(3,))), evidence, from_rows((1, 0.25, 0.5)))
-        return compute_rule_edits(read_out(view, BLOCKS), view.domain)["3"]["hole_ratio"]
+        return compute_rule_edits(make_compact_context(view, BLOCKS), view.domain)["3"][
+            "hole_ratio"
+        ]
 
     assert [compute_hole_sign(valid) for valid in (550, 549, 150, 149)] == [1, 0, 0, -1]
 
@@ -166,7 +168,7 @@ def test_rule_edits_are_accepted_in_any_environment(seed):
     decision = review_answer(answer_text(design), view.current, view.domain)
     expected_kind = "accepted" if decision.diff else "unchanged"
     assert (decision.kind, decision.repairs) == (expected_kind, ())
-    edits = compute_rule_edits(read_out(view, BLOCKS), view.domain)
+    edits = compute_rule_edits(make_compact_context(view, BLOCKS), view.domain)
     decision = review_answer(edits_text(edits, view.domain), view.current, view.domain)
     assert {repair.name for repair in decision.repairs} <= {"feasibility"}
     assert decision.configuration is not None

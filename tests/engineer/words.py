@@ -2,7 +2,7 @@
 
 from typing import ClassVar
 
-from engineer import Configuration, Domain, KnobSpace, Term
+from engineer import Configuration, Domain, KnobSpace, Label
 from engineer.space import KnobValues, Ratio
 
 
@@ -41,7 +41,7 @@ DOMAIN = Domain(
     space=SPACE,
     opening="You choose the topics.",
     guideline=("Choose well.",),
-    failures=(Term("typo", "misspelt word", "typo"),),
+    failures=(Label("typo", "misspelt word", "typo"),),
 )
 CURRENT = WordConfiguration(
     topics={

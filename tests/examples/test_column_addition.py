@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from engineer import InfeasibleError, answer_text, review_answer
 from examples.column_addition.__main__ import SPACE, addition
-from examples.column_addition.engineer_side import FAILURE_TERMS, addition_domain
+from examples.column_addition.engineer_side import FAILURES, addition_domain
 from examples.column_addition.environment import (
     AdditionConfiguration,
     AdditionSpace,
@@ -137,7 +137,7 @@ def test_check_answer_names_the_failure(text, failure, column):
 @example("2" * 49_997 + "132")
 def test_check_answer_accepts_any_text(text):
     failure, _ = check_answer(Sum(47, 85), text)
-    assert failure in {None, *(term.key for term in FAILURE_TERMS)}
+    assert failure in {None, *(label.key for label in FAILURES)}
     assert (failure is None) == (text.strip() == "132")
 
 

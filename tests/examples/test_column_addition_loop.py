@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from engineer import (
-    SCRIPTED,
+    SCRIPTED_ENGINEERS,
     RuleEngineer,
     RunSettings,
     StageEvidence,
@@ -18,7 +18,7 @@ from engineer import (
 )
 from engineer.context import STYLES
 from examples.column_addition.__main__ import SPACE, Experiment, main, run_stages
-from examples.column_addition.engineer_side import STATISTIC_TERMS, addition_evidence
+from examples.column_addition.engineer_side import STATISTICS, addition_evidence
 from examples.column_addition.environment import Sum, check_answer, draw_sums
 from examples.column_addition.trainee import END, UNTRAINED, Trainee, columns_of, reinforce
 from tests.examples.additions import CURRENT, one_group
@@ -135,7 +135,7 @@ def test_stages_never_train_on_validation(outcomes):
         assert len(set(outcome.sums)) == QUICK.instances
         assert not held_out & set(outcome.sums)
         for row in outcome.evidence.environment.values():
-            assert set(row) == {term.key for term in STATISTIC_TERMS}
+            assert set(row) == {label.key for label in STATISTICS}
     assert "| 1 | initial | 1-digit sums |" in third.record.context
     assert "| 2 | accepted | 1-digit sums |" in third.record.context
     for group, tally in second.evidence.validation.items():
@@ -154,7 +154,7 @@ def test_run_depends_on_its_seed_only(outcomes):
     assert [next(other_seed).evidence, next(other_seed).evidence] != evidence
 
 
-@pytest.mark.parametrize("name", [*SCRIPTED, "shuffled:learnability"])
+@pytest.mark.parametrize("name", [*SCRIPTED_ENGINEERS, "shuffled:learnability"])
 def test_scripted_engineers_design_sums(name):
     training = {"updates": 3, "prompts": 8, "answers": 4}
     experiment = Experiment(stages=3, instances=40, training=training)

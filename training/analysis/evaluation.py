@@ -82,7 +82,7 @@ def _print_rates(
     rates, domain = compute_validation_rates(0, episodes), get_domain(config)
     has_isr = rates.total.isr is not None
     metrics = {"valid": VALID if has_isr else "valid"}
-    metrics |= {term.key: METRIC_NAMES.get(term.key, term.name) for term in domain.scores}
+    metrics |= {label.key: METRIC_NAMES.get(label.key, label.name) for label in domain.scores}
     ks = pass_sizes(num_samples)
     headings = [*metrics.values(), *([ISR] * has_isr), *(f"pass@{k}" for k in ks[1:])]
     table = new_table(title, domain.space.group_label, *headings)

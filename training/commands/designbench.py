@@ -111,10 +111,10 @@ def _compare(paths: Sequence[Path]) -> int:
 def _play_all(names: Sequence[str], args: argparse.Namespace) -> "Results":
     """Evaluate the baselines and the given engineers, or all scripted ones, on every track."""
     from engineer.bench.scores import BASELINE, Entry, Results
-    from engineer.engineers.catalogue import SCRIPTED
+    from engineer.engineers.catalogue import SCRIPTED_ENGINEERS
 
     entries: list[Entry] = []
-    for name in dict.fromkeys([BASELINE, "random", "easy_to_hard", *(names or SCRIPTED)]):
+    for name in dict.fromkeys([BASELINE, "random", "easy_to_hard", *(names or SCRIPTED_ENGINEERS)]):
         with _open_contestant(name, args) as contestant:
             for num_groups in args.groups:
                 print(f"jaxlake: {name}, {num_groups} groups", file=sys.stderr, flush=True)
@@ -150,9 +150,9 @@ def _compose(control: "type[AlteredEvidence]", factory: "EngineerFactory") -> "E
 def _open_contestant(name: str, args: argparse.Namespace) -> "Iterator[Contestant]":
     """Yield an engineer by name, and stop its processes when the block ends."""
     from engineer.design import DesignSettings
-    from engineer.engineers.catalogue import SCRIPTED, scripted_engineer
+    from engineer.engineers.catalogue import SCRIPTED_ENGINEERS, scripted_engineer
 
-    if name in SCRIPTED:
+    if name in SCRIPTED_ENGINEERS:
         # Scripted engineers ignore the prompt, and the compact prompt is faster to write.
         yield lambda run: scripted_engineer(name, run), DesignSettings(style="compact")
         return
@@ -187,10 +187,10 @@ def _make_config(name: str, style: "ContextStyle", args: argparse.Namespace) -> 
 
 def _require_engineer(name: str, args: argparse.Namespace) -> None:
     """Raise a `UserError` for an unknown engineer, before anything runs."""
-    from engineer.engineers.catalogue import SCRIPTED
+    from engineer.engineers.catalogue import SCRIPTED_ENGINEERS
     from engineer.engineers.controls import split_control_name
 
-    if name in SCRIPTED:
+    if name in SCRIPTED_ENGINEERS:
         return
     if split_control_name(name)[0] is not None:
         raise UserError(f"--engineer must not be a control, got {name!r}: all controls are played")
@@ -199,9 +199,9 @@ def _require_engineer(name: str, args: argparse.Namespace) -> None:
         return
     if "/" not in name:
         raise UserError(
-            f"--engineer must be one of {', '.join(SCRIPTED)}, jaxlake-base, "
+            f"--engineer must be one of {', '.join(SCRIPTED_ENGINEERS)}, jaxlake-base, "
             "package.module:CLASS, a model's folder or hub name (with a /), or a model of "
-            f"--endpoint, got {name!r}{did_you_mean(name, [*SCRIPTED, 'jaxlake-base'])}"
+            f"--endpoint, got {name!r}{did_you_mean(name, [*SCRIPTED_ENGINEERS, 'jaxlake-base'])}"
         )
     from training.policy.model_folders import require_model
 

@@ -41,7 +41,7 @@ from training.schema import RunConfig
 from training.schema.learning_sections import REWARD_FUNCTIONS
 
 _LARGEST_REWARD = float(np.finfo(np.float32).max)
-_SCORE_KEYS = tuple(term.key for term in SCORES)
+_SCORE_KEYS = tuple(label.key for label in SCORES)
 _FAILURE_LABELS = np.array([kind.label if kind else None for kind in Failure], np.object_)
 
 

@@ -104,7 +104,7 @@ class UserEnvironmentAdapter:
     def _statistics(self, instances: Sequence[Any]) -> dict[str, float]:
         """Return the statistics of one group's instances; raise `UserError` if one is invalid."""
         statistics = self.user.statistics(instances)
-        keys = [term.key for term in self.domain.statistics]
+        keys = [label.key for label in self.domain.statistics]
         for name, value in statistics.items():
             if name not in keys:
                 allowed = ", ".join(keys) or "none"
@@ -207,10 +207,10 @@ class UserEnvironmentAdapter:
 
     @cached_property
     def _failures(self) -> tuple[str, ...]:
-        return tuple(term.key for term in self.domain.failures)
+        return tuple(label.key for label in self.domain.failures)
 
     def _episode(self, row: int, instance: Any, text: str, score: Score) -> EpisodeRecord:
-        score_keys = [term.key for term in self.domain.scores[:1]]
+        score_keys = [label.key for label in self.domain.scores[:1]]
         try:
             return EpisodeRecord(
                 id=row,

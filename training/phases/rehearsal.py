@@ -4,9 +4,9 @@ import numpy as np
 
 from engineer.synthetic import (
     DesignExample,
-    make_contrasting_readout,
+    make_contrasting_context,
     make_design_example,
-    make_synthetic_readouts,
+    make_synthetic_contexts,
 )
 from training.environments.catalogue import get_domain
 from training.learner.batching import Sequences, pad_sequences, round_up
@@ -27,10 +27,10 @@ def make_design_examples(config: RunConfig, count: int) -> list[DesignExample]:
     domain = get_domain(config)
     examples: list[DesignExample] = []
     while len(examples) < count:
-        readouts = make_synthetic_readouts(rng, domain, stages=config.stages.count)
-        for readout in readouts:
-            examples.append(make_design_example(readout, domain))
-            contrast = make_contrasting_readout(rng, readout, readouts, domain)
+        contexts = make_synthetic_contexts(rng, domain, stages=config.stages.count)
+        for context in contexts:
+            examples.append(make_design_example(context, domain))
+            contrast = make_contrasting_context(rng, context, contexts, domain)
             if contrast is not None:
                 examples.append(make_design_example(contrast, domain))
     return examples[:count]

@@ -51,7 +51,7 @@ def print_summary(
         print_table(table)
 
     titles = {"valid": VALID[0].upper() + VALID[1:] if has_individual_rate else "Valid"}
-    titles |= {term.key: term.name[0].upper() + term.name[1:] for term in domain.scores[:1]}
+    titles |= {label.key: label.name[0].upper() + label.name[1:] for label in domain.scores[:1]}
     for name, title in titles.items():
         print_rates(f"\n{title}, per cent [95% interval]", partial(format_rate, name=name))
         if name == "valid" and changes:

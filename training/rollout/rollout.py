@@ -120,7 +120,7 @@ def rollout_metrics(run: ActiveRun, rollout: Rollout) -> dict[str, Any]:
     """Return a rollout's metrics for `metrics.jsonl`, over all completions and by group."""
     completions, scores, rewards = rollout.completions, rollout.scores, rollout.rewards
     # The domain's first score, if it has any: optimality on the lake.
-    score_keys = [term.key for term in run.environment.domain.scores[:1]]
+    score_keys = [label.key for label in run.environment.domain.scores[:1]]
     sampled_logprobs = np.concatenate([completion.logprobs for completion in completions])
     rates = np.reshape(scores.valid, rewards.shape).mean(axis=1)  # (P,)
     lengths = np.array([len(completion.token_ids) for completion in completions])
@@ -160,7 +160,7 @@ def rollout_metrics(run: ActiveRun, rollout: Rollout) -> dict[str, Any]:
 
 def _count_failures(failures: np.ndarray) -> dict[str, int]:
     """Count first failures by kind."""
-    return dict(sorted(Counter(term for term in failures.tolist() if term is not None).items()))
+    return dict(sorted(Counter(key for key in failures.tolist() if key is not None).items()))
 
 
 def _round(value: Any) -> float:

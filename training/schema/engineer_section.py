@@ -14,7 +14,7 @@ from pydantic import (
 )
 
 from engineer import BlockName, ContextStyle, Engineer, GateSettings
-from engineer.engineers.catalogue import SCRIPTED
+from engineer.engineers.catalogue import SCRIPTED_ENGINEERS
 from engineer.engineers.controls import CONTROL_NAMES, split_control_name
 from jaxlake.user_code import check_importable, import_function, is_code_name
 from training.errors import UserError, did_you_mean
@@ -32,8 +32,8 @@ NOTE_TOKENS = 128
 """Maximum length of the notes in the summary block, in tokens."""
 
 _ALLOWED = (
-    f"{', '.join((*MODELS, *SCRIPTED))}, package.module:NAME of an engineer, each also as "
-    f"{CONTROL_NAMES}"
+    f"{', '.join((*MODELS, *SCRIPTED_ENGINEERS))}, package.module:NAME of an engineer, each also "
+    f"as {CONTROL_NAMES}"
 )
 
 
@@ -42,9 +42,9 @@ def check_engineer_kind(kind: str) -> str:
     base_kind = split_control_name(kind)[1]
     if is_code_name(base_kind) and split_control_name(base_kind)[0] is None:
         check_importable(base_kind, _ALLOWED)
-    elif base_kind not in (*MODELS, *SCRIPTED):
+    elif base_kind not in (*MODELS, *SCRIPTED_ENGINEERS):
         control, colon, _ = kind.rpartition(":")
-        names = [f"{control}{colon}{name}" for name in (*MODELS, *SCRIPTED)]
+        names = [f"{control}{colon}{name}" for name in (*MODELS, *SCRIPTED_ENGINEERS)]
         raise ValueError(f"got {kind!r}; it must be one of {_ALLOWED}{did_you_mean(kind, names)}")
     return kind
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engineer import BLOCKS, StageView, build_context
-from engineer.context.symbols import read_out
+from engineer.context.symbols import make_compact_context
 from engineer.context.view import FULL_DETAIL, Detail
 from tests.engineer.builders import from_rows, hole_tally, random_view
 
@@ -76,7 +76,7 @@ def test_change_of_one_standard_error_is_flat(view, valid, other_valid, count):
     for a, b in ((valid, other_valid), (other_valid, valid), (count - valid, count - other_valid)):
         evidence = view.evidence.model_copy(update={"validation": {"3": hole_tally(a, count)}})
         changed_view = replace(view, evidence=evidence, valid_before={"3": b / count})
-        assert read_out(changed_view, BLOCKS).groups["3"].trend == 0
+        assert make_compact_context(changed_view, BLOCKS).groups["3"].trend == 0
 
 
 def to_tenths(ratio: Fraction) -> int:
@@ -108,7 +108,7 @@ def expected_text(view: StageView, blocks: Collection[str]) -> str:
         if is_validated and "failure_breakdown" in blocks:
             row.append(f"valid{to_tenths(Fraction(tally.valid, tally.count))}")
             # A stable sort by falling counts keeps the order of equal ones.
-            counts = [(tally.failures.get(term.key, 0), term.word) for term in domain.failures]
+            counts = [(tally.failures.get(label.key, 0), label.word) for label in domain.failures]
             counts = [pair for pair in sorted(counts, key=lambda pair: -pair[0]) if pair[0]]
             row += ([word for _, word in counts] + ["none"] * 2)[:2]
         else:

@@ -15,7 +15,7 @@ from engineer import (
     Task,
     build_context,
 )
-from engineer.context.symbols import read_out
+from engineer.context.symbols import make_compact_context
 from engineer.engineers.controls import shuffle_evidence, simulate_evidence
 from engineer.lake import Bounds, lake_domain
 from tests.engineer.builders import Spy, hole_tally, make_task, random_view
@@ -113,10 +113,12 @@ def test_simulated_run_contains_no_true_evidence(view):
     zero_tallies = {group: hole_tally(0, count=50) for group in view.evidence.validation}
     view_1 = replace(view, valid_before=dict.fromkeys(zero_tallies, 0.9))
     view_2 = replace(view_1, evidence=changed_evidence, rolled_back_validation=zero_tallies)
-    readouts = [read_out(simulate_evidence(v, seed=3), blocks) for v in (view_1, view_2)]
-    assert readouts[0] == readouts[1]
-    assert readouts[0] != read_out(view, blocks)
-    assert read_out(simulate_evidence(view, seed=4), blocks) != readouts[0]
+    contexts = [
+        make_compact_context(simulate_evidence(v, seed=3), blocks) for v in (view_1, view_2)
+    ]
+    assert contexts[0] == contexts[1]
+    assert contexts[0] != make_compact_context(view, blocks)
+    assert make_compact_context(simulate_evidence(view, seed=4), blocks) != contexts[0]
 
 
 def test_shuffle_permutes_training_evidence(view):

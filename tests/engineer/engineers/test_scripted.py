@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engineer import (
-    SCRIPTED,
+    SCRIPTED_ENGINEERS,
     Context,
     DesignSettings,
     Engineer,
@@ -42,7 +42,10 @@ from tests.engineer.builders import (
     random_view,
 )
 
-ENGINEER_NAMES = (*SCRIPTED, *(f"{control}:{name}" for control in CONTROLS for name in SCRIPTED))
+ENGINEER_NAMES = (
+    *SCRIPTED_ENGINEERS,
+    *(f"{control}:{name}" for control in CONTROLS for name in SCRIPTED_ENGINEERS),
+)
 
 
 def propose_shares(engineer: Engineer, view: StageView) -> list[float]:
@@ -237,7 +240,7 @@ def test_engineers_are_deterministic_and_in_bounds(data, name, seed):
     assert twin.propose(replace(task, context=other_prompt, attempt=5)).text == proposal.text
 
 
-@pytest.mark.parametrize("name", list(SCRIPTED))
+@pytest.mark.parametrize("name", list(SCRIPTED_ENGINEERS))
 def test_scripted_engineers_support_other_environments(name):
     validation = {
         "a.b": GroupEvidence(count=4, valid=1, failures={"typo": 3}),

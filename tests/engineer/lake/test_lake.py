@@ -75,12 +75,12 @@ def test_inconsistent_bounds_are_rejected(values, message):
 
 
 def test_lake_terms_match_verifier_and_statistics(domain):
-    failure_keys = [term.key for term in domain.failures]
+    failure_keys = [label.key for label in domain.failures]
     assert failure_keys == [kind.label for kind in Failure if kind != Failure.NONE]
     assert domain.group_name("3") == "3x3"
-    assert domain.failure_term("hole").word == "hole"
-    assert domain.failure_term("meteor").name == "meteor"
-    words = [term.word for term in (*domain.failures, *domain.scores, *domain.statistics)]
+    assert domain.failure_label("hole").word == "hole"
+    assert domain.failure_label("meteor").name == "meteor"
+    words = [label.word for label in (*domain.failures, *domain.scores, *domain.statistics)]
     assert len(set(words)) == len(words)
     assert all(word.isalpha() and word.islower() for word in words)
 

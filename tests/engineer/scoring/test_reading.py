@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import pytest
 
 from engineer import Domain
-from engineer.context.symbols import GroupReadout, Readout
+from engineer.context.symbols import CompactContext, CompactRow
 from engineer.edits import edits_text
 from engineer.engineers.rule import compute_rule_edits
 from engineer.lake import Bounds, lake_domain
@@ -19,7 +19,7 @@ SIGNS = {"-": -1, "=": 0, "+": 1, "?": None}
 NATS_PER_WRONG_EDIT = 3.0
 
 
-def parse_context(context: str, domain: Domain) -> Readout:
+def parse_context(context: str, domain: Domain) -> CompactContext:
     """Parse a compact context."""
     first, *rows, title, end = context.split("\n")
     assert (title, end) == ("edits", "")
@@ -29,7 +29,7 @@ def parse_context(context: str, domain: Domain) -> Readout:
         levels = [int(re.sub(r"\D", "", word)) for word in knobs[::2]]
         signs = [SIGNS[word] for word in knobs[1::2]]
         last_edit = dict(zip(domain.space.knobs, signs, strict=True))
-        groups[group] = GroupReadout(
+        groups[group] = CompactRow(
             valid=None if valid == "?" else int(valid.removeprefix("valid")),
             failures=None
             if failure_1 == "?"
@@ -40,7 +40,7 @@ def parse_context(context: str, domain: Domain) -> Readout:
             last_edit=None if None in signs else {k: int(v or 0) for k, v in last_edit.items()},
         )
     state = first.split(" ")[1]
-    return Readout(None if state == "?" else state, "refused" in first, groups)  # type: ignore[arg-type]
+    return CompactContext(None if state == "?" else state, "refused" in first, groups)  # type: ignore[arg-type]
 
 
 BLANK_FACTS = {
@@ -61,10 +61,10 @@ class RuleFollower:
     transform: Callable[[str], str] = str
 
     def _answer(self, context: str) -> str:
-        readout = parse_context(context, LAKE)
+        parsed = parse_context(context, LAKE)
         blanks = {fact: BLANK_FACTS[fact] for fact in self.blind}
-        groups = {group: replace(row, **blanks) for group, row in readout.groups.items()}
-        return edits_text(compute_rule_edits(replace(readout, groups=groups), LAKE), LAKE)
+        groups = {group: replace(row, **blanks) for group, row in parsed.groups.items()}
+        return edits_text(compute_rule_edits(replace(parsed, groups=groups), LAKE), LAKE)
 
     def answers(self, contexts: Sequence[str]) -> list[str]:
         return [self.transform(self._answer(context)) for context in contexts]

@@ -79,8 +79,8 @@ def test_simulated_counts_add_up_to_the_request(domain):
             seen_counts |= counts
             for tally in view.evidence.validation.values():
                 assert tally.valid + sum(tally.failures.values()) == tally.count
-                assert set(tally.failures) <= {term.key for term in domain.failures}
-                assert set(tally.scores) == {term.key for term in domain.scores}
+                assert set(tally.failures) <= {label.key for label in domain.failures}
+                assert set(tally.scores) == {label.key for label in domain.scores}
             assert view.evidence.training is not None
             assert tuple(view.evidence.training.learnability) == domain.space.groups
     assert seen_counts == {20, 21, 22, 23}

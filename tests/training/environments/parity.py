@@ -4,7 +4,7 @@ import random
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from engineer import Configuration, Domain, KnobSpace, Slices, Term
+from engineer import Configuration, Domain, KnobSpace, Label, Slices
 from engineer.space import apportion
 from training.environments import Score, UserEnvironment
 
@@ -36,7 +36,10 @@ class Parity(UserEnvironment[str]):
             space=self.space,
             opening="You choose words of bits.",
             guideline=("Give most data to what is sometimes solved.",),
-            failures=(Term("unreadable", "unreadable answer", "read"), Term("wrong", "wrong", "w")),
+            failures=(
+                Label("unreadable", "unreadable answer", "read"),
+                Label("wrong", "wrong", "w"),
+            ),
             instance="word",
             group_symbol="b{0}",
             slices={"odd_ratio": Slices("ones", {"even": 0.0, "odd": 1.0}, mixture=True)},
@@ -169,7 +172,7 @@ class Counted(Parity):
 
     def domain(self, instances: int, held_out: Sequence[str]) -> Domain:
         domain = super().domain(instances, held_out)
-        return Domain(**{**vars(domain), "statistics": (Term("ones", "ones in a word", "o"),)})
+        return Domain(**{**vars(domain), "statistics": (Label("ones", "ones in a word", "o"),)})
 
     def statistics(self, instances: Sequence[str]) -> dict[str, float]:
         return self.found

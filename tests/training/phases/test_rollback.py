@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from engineer import BLOCKS
-from engineer.context.symbols import read_out
+from engineer.context.symbols import make_compact_context
 from jaxlake.command_line.entry import main
 from tests.training.sample_run import CONFIG, write_sample_run
 from training.phases.stage_results import (
@@ -54,10 +54,10 @@ def test_rollback_restores_failures(tmp_path):
     assert view.trained == get_configuration(config, results, 2)
     assert "restored; the failures shown are theirs" in view.notice
     # The trend shows the tried edit, which made the valid rate fall.
-    readout = read_out(view, BLOCKS)
-    assert {row.trend for row in readout.groups.values()} == {-1}
+    context = make_compact_context(view, BLOCKS)
+    assert {row.trend for row in context.groups.values()} == {-1}
     shares = {g: answers.valid / answers.count for g, answers in kept_evidence.validation.items()}
-    valid_counts = {group: row.valid for group, row in readout.groups.items()}
+    valid_counts = {group: row.valid for group, row in context.groups.items()}
     assert valid_counts == {g: math.floor(10 * share + 0.5) for g, share in shares.items()}
 
 

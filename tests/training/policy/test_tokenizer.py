@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engineer.lake import Bounds, lake_domain
-from engineer.synthetic import make_design_example, make_synthetic_readouts
+from engineer.synthetic import make_design_example, make_synthetic_contexts
 from jaxlake import parse_grid
 from jaxlake.language.prompts import render
 from training.policy.tokenizer import decode_answer, load_tokenizer, prompt_text, train_tokenizer
@@ -84,10 +84,10 @@ LAKE = lake_domain(Bounds(sizes=(2, 3, 4, 5, 6, 7, 8, 9, 10)))
 @pytest.fixture(scope="module")
 def symbol_texts():
     rng = np.random.default_rng(0)
-    readouts = [
-        one for _ in range(12) for one in make_synthetic_readouts(rng, LAKE, runs=12, stages=5)
+    contexts = [
+        one for _ in range(12) for one in make_synthetic_contexts(rng, LAKE, runs=12, stages=5)
     ]
-    return ["".join(make_design_example(readout, LAKE)) for readout in readouts]
+    return ["".join(make_design_example(context, LAKE)) for context in contexts]
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +100,7 @@ def test_compact_context_symbols_are_single_tokens(symbol_tokenizer, symbol_text
     numbers = {f"{word}{n}" for word in ("valid", "learn", "hole", "wait") for n in range(11)}
     numbers |= {f"data{n}" for n in range(7)}
     words = {word for text in symbol_texts for word in text.split()}
-    kinds = {term.word for term in LAKE.failures}
+    kinds = {label.word for label in LAKE.failures}
     assert words >= {*numbers, *kinds, *"-=+?", "none", "n2", "n10", "stage", "rolled", "refused"}
     # A size opens a line; all other words follow a blank, except the two that open other lines.
     opening = {word for word in words if re.fullmatch(r"n\d+|stage|edits", word)}

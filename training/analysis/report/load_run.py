@@ -114,13 +114,15 @@ class ReportedRun:
         domain = get_domain(self.config)
         metrics = {"valid": VALID if self.is_lake else "valid"}
         if self.has_best_rate:
-            metrics |= {term.key: METRIC_NAMES.get(term.key, term.name) for term in domain.scores}
+            metrics |= {
+                label.key: METRIC_NAMES.get(label.key, label.name) for label in domain.scores
+            }
         return Vocabulary(
             label=domain.space.group_label,
             instance=domain.instance,
             knobs=domain.space.knobs,
             metrics=metrics,
-            failures={term.key: i % len(COLOURS) for i, term in enumerate(domain.failures)},
+            failures={label.key: i % len(COLOURS) for i, label in enumerate(domain.failures)},
             best="optimal" if self.is_lake else "best possible",
         )
 
