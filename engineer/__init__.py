@@ -14,7 +14,7 @@ from engineer.context.token_limit import CONTEXT_CUTS
 from engineer.context.view import ContextStyle, StageView
 from engineer.costs import Costs
 from engineer.design import Attempt, DesignRecord, DesignSettings, run_design
-from engineer.domain import Domain, InfeasibleError, Label, Slices
+from engineer.domain import Domain, Factor, InfeasibleError, Label
 from engineer.engineers.adaptive import LearnabilityEngineer
 from engineer.engineers.base import Engineer, EngineerError, NoteWriter, Proposal, Task
 from engineer.engineers.catalogue import SCRIPTED_ENGINEERS, RunSettings, scripted_engineer
@@ -47,7 +47,7 @@ from engineer.space import (
 )
 
 __all__ = ["Configuration", "Domain", "InfeasibleError", "KnobConfiguration", "KnobSpace"]
-__all__ += ["Label", "Slices"]
+__all__ += ["Factor", "Label"]
 __all__ += ["FailedCase", "GroupEvidence", "StageEvidence", "StageHistory", "Tally"]
 __all__ += ["AnswerStatistics", "StageView", "TrainingEvidence"]
 __all__ += ["BLOCKS", "CONTEXT_CUTS", "BlockName", "Context", "ContextStyle", "build_context"]

@@ -28,14 +28,14 @@ class Label:
 
 
 @dataclass(frozen=True)
-class Slices:
-    """Slices of the evidence that correspond to a knob.
+class Factor:
+    """A factor that divides the evidence into slices, and corresponds to a knob.
 
     Raises:
         ValueError: `levels` is empty, or two levels have the same value.
     """
 
-    factor: str  # key of `GroupEvidence.slices`
+    name: str  # key of `GroupEvidence.slices`
     levels: Mapping[str, float]  # value of the knob for each level
     mixture: bool = False  # whether knob values between two levels mix instances of both
 
@@ -43,7 +43,7 @@ class Slices:
         values = list(self.levels.values())
         if not values or len(set(values)) < len(values):
             raise ValueError(
-                f"levels of {self.factor} must be one or more distinct values, got {values}"
+                f"levels of {self.name} must be one or more distinct values, got {values}"
             )
 
 
@@ -52,7 +52,7 @@ class Domain:
     """Description of an environment for its engineer.
 
     Raises:
-        ValueError: `causes` or `slices` names an unknown failure or knob.
+        ValueError: `causes` or `factors` names an unknown failure or knob.
     """
 
     name: str
@@ -71,14 +71,14 @@ class Domain:
     unchanged. The function may raise `InfeasibleError`."""
     causes: Mapping[str, str] = field(default_factory=dict)
     """Maps the key of a failure to the knob that makes this failure more frequent."""
-    slices: Mapping[str, Slices] = field(default_factory=dict)
-    """Maps a knob to its slices of the evidence."""
+    factors: Mapping[str, Factor] = field(default_factory=dict)
+    """Maps a knob to its factor of the evidence."""
 
     def __post_init__(self) -> None:
         knobs = self.space.difficulty_knobs
         _check_names("causes", self.causes, [label.key for label in self.failures])
         _check_names("causes", self.causes.values(), knobs)
-        _check_names("slices", self.slices, knobs)
+        _check_names("factors", self.factors, knobs)
 
     def nearest_or_same(self, group: str, knobs: Knobs) -> dict[str, float]:
         """Return the nearest feasible knobs, or the given ones if the group is infeasible."""

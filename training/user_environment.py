@@ -99,8 +99,8 @@ class UserEnvironment(FrozenModel, ABC, Generic[Instance]):
         """Return a valid answer to imitate; only a warm start requires this method."""
         raise NotImplementedError
 
-    def slices(self, instance: Instance) -> dict[str, str]:
-        """Return the instance's level of each factor of `Domain.slices`; none by default."""
+    def factor_levels(self, instance: Instance) -> dict[str, str]:
+        """Return the instance's level of each factor of `Domain.factors`; none by default."""
         return {}
 
     def statistics(self, instances: Sequence[Instance]) -> dict[str, float]:

@@ -59,8 +59,8 @@ def build_context(
         view: The results of the run so far.
         blocks: The names of the optional blocks to include; their order is fixed.
         style: `full` or `compact`.
-        max_tokens: Parts are cut in the order of `CONTEXT_CUTS` until the prompt fits. None means no
-            limit.
+        max_tokens: Parts are cut in the order of `CONTEXT_CUTS` until the prompt fits.
+            None means no limit.
         detail: The initial level of detail.
         count_tokens: Counts tokens with the tokenizer of the model that reads the prompt.
 

@@ -1,6 +1,6 @@
 """The engineer's description of MAPF-FrozenLake."""
 
-from engineer.domain import Domain, Label, Slices
+from engineer.domain import Domain, Factor, Label
 from engineer.lake.configuration import Bounds
 from engineer.lake.feasibility import Acceptance, NearestFeasible, lookup_acceptance
 
@@ -92,9 +92,9 @@ def lake_domain(
         group_symbol="n{0}",
         nearest=NearestFeasible(bounds, num_agents, acceptance),
         causes=CAUSES,
-        slices={
-            "hole_ratio": Slices("hole_ratio", {f"{n / 100:g}": n / 100 for n in range(51)}),
-            "wait_ratio": Slices(
+        factors={
+            "hole_ratio": Factor("hole_ratio", {f"{n / 100:g}": n / 100 for n in range(51)}),
+            "wait_ratio": Factor(
                 "waits", {"no wait needed": 0.0, "wait needed": 1.0}, mixture=True
             ),
         },

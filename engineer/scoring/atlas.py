@@ -56,7 +56,7 @@ class DesignAtlas(FrozenModel):
     """Measured learnability on a grid of cells per group.
 
     p(1-p) is interpolated linearly between the levels of a knob. This is exact for mixtures
-    (`Slices.mixture`) if their pure levels are measured. p(1-p) is constant beyond the outermost
+    (`Factor.mixture`) if their pure levels are measured. p(1-p) is constant beyond the outermost
     levels.
     """
 
@@ -142,16 +142,16 @@ def atlas_grid(domain: Domain, levels: int) -> list[tuple[str, dict[str, float]]
     """Return the cells to measure as (group, knobs), in group order.
 
     Args:
-        domain: The environment. Mixture knobs use the levels of their slices up to the first one
+        domain: The environment. Mixture knobs use the levels of their factors up to the first one
             at or above the maximum.
         levels: Maximum number of levels (at least 2) of the other knobs. Levels are evenly spaced
             from 0 to the largest feasible value.
     """
     space, cells = domain.space, []
     mixtures = {
-        knob: sorted(slices.levels.values())
-        for knob, slices in domain.slices.items()
-        if slices.mixture
+        knob: sorted(factor.levels.values())
+        for knob, factor in domain.factors.items()
+        if factor.mixture
     }
     for knob, values in mixtures.items():
         num_below = sum(level < space.maximum(knob) for level in values)

@@ -113,8 +113,8 @@ def _make_tally(domain: Domain, num_answers: int) -> Tally:
 
 def _make_slices(domain: Domain, tally: Tally) -> dict[str, dict[str, Tally]]:
     return {
-        slices.factor: dict.fromkeys(sorted(slices.levels, key=len)[-_LEVELS:], tally)
-        for slices in domain.slices.values()
+        factor.name: dict.fromkeys(sorted(factor.levels, key=len)[-_LEVELS:], tally)
+        for factor in domain.factors.values()
     }
 
 

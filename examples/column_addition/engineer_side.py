@@ -6,11 +6,11 @@ from collections.abc import Collection, Sequence
 
 from engineer import (
     Domain,
+    Factor,
     FailedCase,
     GroupEvidence,
     InfeasibleError,
     Label,
-    Slices,
     StageEvidence,
     Tally,
     TrainingEvidence,
@@ -86,7 +86,7 @@ def addition_domain(
         group_format="{0}-digit sums",
         group_symbol="d{0}",
         causes={"carry_missed": "carry_ratio"},
-        slices={"carry_ratio": Slices("carries", {"no carry": 0.0, "carry": 1.0}, mixture=True)},
+        factors={"carry_ratio": Factor("carries", {"no carry": 0.0, "carry": 1.0}, mixture=True)},
         nearest=nearest,
     )
 

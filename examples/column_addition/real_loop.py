@@ -60,7 +60,7 @@ class ColumnAddition(UserEnvironment[Sum]):
         """Return the digits of the total from the lowest up, in the order of computation."""
         return " ".join(str(instance.total)[::-1])
 
-    def slices(self, instance: Sum) -> dict[str, str]:
+    def factor_levels(self, instance: Sum) -> dict[str, str]:
         """Return whether the sum carries, as a slice."""
         return {"carries": "carry" if instance.carries else "no carry"}
 

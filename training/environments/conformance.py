@@ -34,7 +34,7 @@ def check_run_environment(config: RunConfig, *, configurations: int = 3) -> None
     Raises:
         ConformanceError: A check failed. `reason` names the first failure: draw, determinism,
             shares, prompts, scores, alone (a score depends on the batch), demonstrations, pay (an
-            invalid answer earns as much as a demonstration), evidence, slices or nearest.
+            invalid answer earns as much as a demonstration), evidence, factors or nearest.
     """
     environment = get_environment(config)
     domain = _call("draw", lambda: environment.domain)
@@ -162,14 +162,14 @@ def _check_evidence(environment: TrainingEnvironment, instances: Instances) -> N
     _require(is_complete, "evidence", f"counts {count} of {len(texts)} answers")
     valid, expected = sum(episode.valid for episode in episodes), int(judged.scores.valid.sum())
     _require(valid == expected, "evidence", f"{valid} valid, not {expected}")
-    for slices in domain.slices.values():
+    for factor in domain.factors.values():
         for group, tally in evidence.validation.items():
-            levels = set(tally.slices.get(slices.factor, {}))
+            levels = set(tally.slices.get(factor.name, {}))
             _require(
-                bool(levels) and levels <= set(slices.levels),
-                "slices",
-                f"levels of {slices.factor} in group {group} must be "
-                f"{', '.join(sorted(slices.levels))}, got {', '.join(sorted(levels)) or 'none'}",
+                bool(levels) and levels <= set(factor.levels),
+                "factors",
+                f"levels of {factor.name} in group {group} must be "
+                f"{', '.join(sorted(factor.levels))}, got {', '.join(sorted(levels)) or 'none'}",
             )
 
 

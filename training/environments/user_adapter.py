@@ -217,7 +217,7 @@ class UserEnvironmentAdapter:
                 group=self.user.group(instance),
                 instance=self._as_json(instance),
                 lines=self.user.lines(instance),
-                slices=self.user.slices(instance),
+                slices=self.user.factor_levels(instance),
                 text=text,
                 reward=six_digits(score.reward),
                 valid=score.valid,

@@ -4,7 +4,7 @@ import random
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from engineer import Configuration, Domain, KnobSpace, Label, Slices
+from engineer import Configuration, Domain, Factor, KnobSpace, Label
 from engineer.space import apportion
 from training.environments import Score, UserEnvironment
 
@@ -42,7 +42,7 @@ class Parity(UserEnvironment[str]):
             ),
             instance="word",
             group_symbol="b{0}",
-            slices={"odd_ratio": Slices("ones", {"even": 0.0, "odd": 1.0}, mixture=True)},
+            factors={"odd_ratio": Factor("ones", {"even": 0.0, "odd": 1.0}, mixture=True)},
         )
 
     def draw(
@@ -77,7 +77,7 @@ class Parity(UserEnvironment[str]):
     def demonstration(self, instance: str) -> str:
         return parity(instance)
 
-    def slices(self, instance: str) -> dict[str, str]:
+    def factor_levels(self, instance: str) -> dict[str, str]:
         return {"ones": parity(instance)}
 
 
@@ -156,12 +156,12 @@ class Generous(Parity):
 
 
 class Mislabelled(Parity):
-    def slices(self, instance: str) -> dict[str, str]:
+    def factor_levels(self, instance: str) -> dict[str, str]:
         return {"ones": "some"}
 
 
 class Sliced(Parity):
-    def slices(self, instance: str) -> Any:
+    def factor_levels(self, instance: str) -> Any:
         return {"ones": 3}
 
 

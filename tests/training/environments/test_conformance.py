@@ -48,7 +48,7 @@ def test_the_lake_conforms():
         ("Remembers", "alone"),
         ("Mistaken", "demonstrations"),
         ("Generous", "pay"),
-        ("Mislabelled", "slices"),
+        ("Mislabelled", "factors"),
         ("Harder", "nearest"),
     ],
 )
