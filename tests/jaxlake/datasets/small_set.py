@@ -30,17 +30,17 @@ def make(directory: str | Path, **changes: Any) -> Any:
     return make_set(directory, jax.random.key(11), params, 96, **(OPTIONS | changes))
 
 
-def kill_at_rename(number: int, moment: str, suffixes: tuple[str, ...] = ("",)) -> None:
+def kill_at_rename(rename_number: int, moment: str, suffixes: tuple[str, ...] = ("",)) -> None:
     """Send SIGKILL to this process before or after its rename `number` to one of the suffixes."""
-    rename, calls = os.replace, 0
+    replace, num_renames = os.replace, 0
 
     def replace_or_die(source: Any, target: Any) -> None:
-        nonlocal calls
-        calls += str(target).endswith(suffixes)
-        if calls == number and moment == "before":
+        nonlocal num_renames
+        num_renames += str(target).endswith(suffixes)
+        if num_renames == rename_number and moment == "before":
             os.kill(os.getpid(), signal.SIGKILL)
-        rename(source, target)
-        if calls == number:
+        replace(source, target)
+        if num_renames == rename_number:
             os.kill(os.getpid(), signal.SIGKILL)
 
     os.replace = replace_or_die  # type: ignore[assignment]

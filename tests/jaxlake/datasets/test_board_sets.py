@@ -33,7 +33,7 @@ from tests.hostile import allow_only, alter_json, damage_bytes
 from tests.jaxlake.datasets import small_set
 from tests.jaxlake.solver.boards import assert_same, select_rows
 
-PARTS = 3
+NUM_PARTS = 3
 
 
 def read_files(directory):
@@ -47,15 +47,15 @@ def format_boards(lakes):
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory):
+def board_set(tmp_path_factory):
     directory = tmp_path_factory.mktemp("sets") / "finished"
     small_set.make(directory)
     return directory
 
 
 @pytest.fixture
-def copy(finished, tmp_path):
-    return Path(shutil.copytree(finished, tmp_path / "copy"))
+def set_copy(board_set, tmp_path):
+    return Path(shutil.copytree(board_set, tmp_path / "copy"))
 
 
 def test_one_part_set_loads_as_generated(tmp_path):
@@ -64,27 +64,27 @@ def test_one_part_set_loads_as_generated(tmp_path):
     make_set(tmp_path, jax.random.key(5), params, 32, **options)
     key = jax.random.fold_in(jax.random.fold_in(jax.random.key(5), 0), 0)
     del options["part_size"]
-    generated = jax.device_get(generate(key, params, 32, **options))
-    assert generated.filled.all()
-    loaded = load_set(tmp_path)
-    assert_same((loaded.instances, loaded.solutions), (generated.instances, generated.solutions))
-    assert loaded.component.tolist() == generated.component.tolist()
-    assert read_counts(tmp_path)["candidates"].tolist() == generated.candidates.tolist()
+    expected = jax.device_get(generate(key, params, 32, **options))
+    assert expected.filled.all()
+    actual = load_set(tmp_path)
+    assert_same((actual.instances, actual.solutions), (expected.instances, expected.solutions))
+    assert actual.component.tolist() == expected.component.tolist()
+    assert read_counts(tmp_path)["candidates"].tolist() == expected.candidates.tolist()
 
 
-def test_load_returns_the_filled_boards_of_save(finished, tmp_path):
-    lakes = load_set(finished)
+def test_load_returns_the_filled_boards_of_save(board_set, tmp_path):
+    lakes = load_set(board_set)
     filled = np.arange(len(lakes.component)) % 3 > 0
     jaxlake.save(replace(lakes, filled=filled), tmp_path / "lakes")
-    loaded = jaxlake.load(tmp_path / "lakes")
+    loaded_lakes = jaxlake.load(tmp_path / "lakes")
     assert_same(
-        (loaded.instances, loaded.solutions, loaded.component),
+        (loaded_lakes.instances, loaded_lakes.solutions, loaded_lakes.component),
         jax.tree.map(
             lambda leaf: leaf[filled], (lakes.instances, lakes.solutions, lakes.component)
         ),
     )
-    assert loaded.filled.all()
-    assert_same(loaded.candidates, lakes.candidates)
+    assert loaded_lakes.filled.all()
+    assert_same(loaded_lakes.candidates, lakes.candidates)
     boards = replace(lakes.instances, starts=lakes.instances.starts[:, :1])
     jaxlake.save(replace(lakes, instances=boards), tmp_path / "lakes")
     with pytest.raises(DatasetError, match=r"lakes: is damaged: .* got int8 \(\d+, 1, 2\)"):
@@ -105,16 +105,16 @@ def test_load_returns_the_filled_boards_of_save(finished, tmp_path):
         jaxlake.save(lakes, 5)
 
 
-def test_boards_are_distinct_within_their_parts(finished):
-    parts = list(read_parts(finished))
+def test_boards_are_distinct_within_their_parts(board_set):
+    parts = list(read_parts(board_set))
     for index, part in enumerate(parts):
-        assert set(part_of(part.instances, PARTS).tolist()) == {index}
+        assert set(part_of(part.instances, NUM_PARTS).tolist()) == {index}
     boards = list(itertools.chain.from_iterable(map(format_boards, parts)))
-    assert len(boards) == len(set(boards)) == len(load_set(finished).component)
+    assert len(boards) == len(set(boards)) == len(load_set(board_set).component)
 
 
-def test_stored_plans_and_optima_match_their_boards(finished):
-    for part in read_parts(finished):
+def test_stored_plans_and_optima_match_their_boards(board_set):
+    for part in read_parts(board_set):
         for index, grid in enumerate(format_boards(part)):
             solution = select_rows(part.solutions, index)
             cost = least_sum_of_costs(list(grid))
@@ -124,52 +124,52 @@ def test_stored_plans_and_optima_match_their_boards(finished):
             assert check(list(grid), solution.makespan_plan.tolist()).makespan == solution.makespan
 
 
-def test_set_does_not_depend_on_workers_or_process_settings(finished, tmp_path):
+def test_set_does_not_depend_on_workers_or_process_settings(board_set, tmp_path):
     with jax.threefry_partitionable(False):
         small_set.make(tmp_path / "other", worker=(1, 2))
         assert missing_parts(tmp_path / "other") == [0, 2]
         with pytest.raises(DatasetError, match=r"2 of 3 parts are missing, .* part-00000\.npz"):
             load_set(tmp_path / "other")
         small_set.make(tmp_path / "other", worker=(0, 2))
-    assert read_files(tmp_path / "other") == read_files(finished)
+    assert read_files(tmp_path / "other") == read_files(board_set)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("number", "moment"), [(1, "before"), (1, "after"), (2, "before")])
-def test_killed_writer_resumes_to_the_same_bytes(number, moment, finished, tmp_path):
+@pytest.mark.parametrize(("rename_number", "moment"), [(1, "before"), (1, "after"), (2, "before")])
+def test_killed_writer_resumes_to_the_same_bytes(rename_number, moment, board_set, tmp_path):
     directory = tmp_path / "killed"
-    command = [sys.executable, small_set.__file__, str(directory), str(number), moment]
+    command = [sys.executable, small_set.__file__, str(directory), str(rename_number), moment]
     environment = os.environ | {"JAX_COMPILATION_CACHE_DIR": str(tmp_path / "cache")}
-    end = subprocess.run(command, env=environment, capture_output=True)
-    assert end.returncode == -signal.SIGKILL, end.stderr.decode()
-    finished_parts = number if moment == "after" else number - 1
-    assert missing_parts(directory) == list(range(finished_parts, PARTS))
+    process = subprocess.run(command, env=environment, capture_output=True)
+    assert process.returncode == -signal.SIGKILL, process.stderr.decode()
+    num_complete = rename_number if moment == "after" else rename_number - 1
+    assert missing_parts(directory) == list(range(num_complete, NUM_PARTS))
     assert any(name.endswith(".tmp") for name in read_files(directory)) == (moment == "before")
     small_set.make(directory)
-    assert read_files(directory) == read_files(finished)
+    assert read_files(directory) == read_files(board_set)
 
 
-def test_finished_set_is_not_rewritten(copy):
-    before = {path.name: path.stat().st_mtime_ns for path in copy.iterdir()}
+def test_finished_set_is_not_rewritten(set_copy):
+    times = {path.name: path.stat().st_mtime_ns for path in set_copy.iterdir()}
     progress = []
-    small_set.make(copy, progress=lambda *counts: progress.append(counts))
-    assert progress == [(PARTS, PARTS)]
-    assert {path.name: path.stat().st_mtime_ns for path in copy.iterdir()} == before
+    small_set.make(set_copy, progress=lambda *counts: progress.append(counts))
+    assert progress == [(NUM_PARTS, NUM_PARTS)]
+    assert {path.name: path.stat().st_mtime_ns for path in set_copy.iterdir()} == times
 
 
-def test_remote_set_has_equal_bytes_and_resumes(finished, tmp_path):
+def test_remote_set_has_equal_bytes_and_resumes(board_set, tmp_path):
     store = fsspec.filesystem("memory")
     url = f"memory://{tmp_path}"
-    for part in range(PARTS):
-        small_set.make(url, worker=(part, PARTS))
-        assert missing_parts(url) == list(range(part + 1, PARTS))
-    stored = {file.rpartition("/")[2]: store.cat(file) for file in store.ls(url, detail=False)}
-    assert stored == read_files(finished)
-    assert_same(load_set(url), load_set(finished))
-    assert read_counts(url)["candidates"].tolist() == read_counts(finished)["candidates"].tolist()
+    for part in range(NUM_PARTS):
+        small_set.make(url, worker=(part, NUM_PARTS))
+        assert missing_parts(url) == list(range(part + 1, NUM_PARTS))
+    files = {file.rpartition("/")[2]: store.cat(file) for file in store.ls(url, detail=False)}
+    assert files == read_files(board_set)
+    assert_same(load_set(url), load_set(board_set))
+    assert read_counts(url)["candidates"].tolist() == read_counts(board_set)["candidates"].tolist()
     with pytest.raises(DatasetError, match="horizon: the folder has 16, this set has 17"):
         small_set.make(url, horizon=17)
-    store.pipe(f"{url}/part-00001.npz", stored["part-00001.npz"][:-20])
+    store.pipe(f"{url}/part-00001.npz", files["part-00001.npz"][:-20])
     with pytest.raises(DatasetError, match=r"memory:.*part-00001\.npz: is damaged"):
         load_set(url)
     with pytest.raises(DatasetError, match="but no manifest"):
@@ -184,44 +184,44 @@ DAMAGES = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
-def test_damaged_part_is_named_after_earlier_parts(copy, damage):
-    path = copy / "part-00001.npz"
+def test_damaged_part_is_named_after_earlier_parts(set_copy, damage):
+    path = set_copy / "part-00001.npz"
     path.write_bytes(damage(path.read_bytes()))
-    parts = read_parts(copy)
+    parts = read_parts(set_copy)
     next(parts)
     with pytest.raises(DatasetError, match=r"part-00001\.npz: is damaged"):
         next(parts)
 
 
-def test_part_of_another_request_is_rejected(copy, tmp_path):
+def test_part_of_another_request_is_rejected(set_copy, tmp_path):
     small_set.make(tmp_path / "other", max_candidates=1024)
-    shutil.copy(tmp_path / "other" / "part-00001.npz", copy)
-    for read in (load_set, read_counts, small_set.make):
+    shutil.copy(tmp_path / "other" / "part-00001.npz", set_copy)
+    for read_set in (load_set, read_counts, small_set.make):
         with pytest.raises(DatasetError, match=r"part-00001\.npz: belongs to another set"):
-            read(copy)
+            read_set(set_copy)
 
 
-def test_link_out_of_a_set_is_rejected(copy, tmp_path):
+def test_link_out_of_a_set_is_rejected(set_copy, tmp_path):
     (tmp_path / "mine").write_text("mine")
-    (copy / "part-00001.npz").unlink()
-    (copy / "part-00001.npz").symlink_to(tmp_path / "mine")
+    (set_copy / "part-00001.npz").unlink()
+    (set_copy / "part-00001.npz").symlink_to(tmp_path / "mine")
     with pytest.raises(UserError, match=r"part-00001\.npz: is a link to .*mine, outside"):
-        small_set.make(copy)
+        small_set.make(set_copy)
     assert (tmp_path / "mine").read_text() == "mine"
 
 
-def test_set_folder_rejects_another_request(copy, finished):
-    for name, value, stored in (("horizon", 17, 16), ("max_candidates", 9, 2048)):
+def test_set_folder_rejects_another_request(set_copy, board_set):
+    for name, value, stored_value in (("horizon", 17, 16), ("max_candidates", 9, 2048)):
         with pytest.raises(
-            DatasetError, match=f"{name}: the folder has {stored}, this set has {value}"
+            DatasetError, match=f"{name}: the folder has {stored_value}, this set has {value}"
         ):
-            small_set.make(copy, **{name: value})
-    assert read_files(copy) == read_files(finished)
-    manifest = json.loads((copy / "manifest.json").read_text())
+            small_set.make(set_copy, **{name: value})
+    assert read_files(set_copy) == read_files(board_set)
+    manifest = json.loads((set_copy / "manifest.json").read_text())
     manifest["params"]["hole_ratio"][0] = 0.5
-    (copy / "manifest.json").write_text(json.dumps(manifest))
+    (set_copy / "manifest.json").write_text(json.dumps(manifest))
     with pytest.raises(DatasetError, match="another set than manifest"):
-        load_set(copy)
+        load_set(set_copy)
 
 
 @pytest.mark.parametrize(
@@ -250,46 +250,46 @@ def test_invalid_manifest_is_rejected(tmp_path, text, message):
         ({"max_candidates": float("inf")}, "Out of range float"),
     ],
 )
-def test_changed_manifest_is_rejected(change, message, copy):
-    path = copy / "manifest.json"
+def test_changed_manifest_is_rejected(change, message, set_copy):
+    path = set_copy / "manifest.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | change))
-    for read in (load_set, read_counts):
+    for read_set in (load_set, read_counts):
         with pytest.raises(DatasetError, match=rf"manifest\.json: {message}"):
-            read(copy)
+            read_set(set_copy)
 
 
-def test_exchanged_parts_are_rejected(copy):
-    shutil.copy(copy / "part-00000.npz", copy / "part-00001.npz")
+def test_exchanged_parts_are_rejected(set_copy):
+    shutil.copy(set_copy / "part-00000.npz", set_copy / "part-00001.npz")
     with pytest.raises(DatasetError, match=r"part-00001\.npz: its boards belong to another part"):
-        load_set(copy)
+        load_set(set_copy)
 
 
 @pytest.mark.parametrize(
     ("name", "value"),
     [("instances.starts", 9), ("instances.size", 7), ("solutions.plan", None), ("cell", 1.5)],
 )
-def test_invalid_boards_are_rejected(name, value, copy):
-    path = copy / "part-00000.npz"
+def test_invalid_boards_are_rejected(name, value, set_copy):
+    path = set_copy / "part-00000.npz"
     arrays = dict(np.load(path))
     arrays[name] = arrays[name][:1] if value is None else np.full_like(arrays[name], value)
     if name == "cell":
         arrays[name] = arrays[name].astype(float)
     np.savez(path, **arrays)
     with pytest.raises(DatasetError, match=r"part-00000\.npz: "):
-        load_set(copy)
+        load_set(set_copy)
 
 
-def test_damaged_set_is_rejected_or_reads_equal(copy, finished):
-    rng, expected = random.Random(49), load_set(finished)
-    manifest = json.loads((finished / "manifest.json").read_text())
-    for number in range(60):
-        for file in finished.iterdir():
-            shutil.copy(file, copy)
-        if number % 2:
-            (copy / "manifest.json").write_text(json.dumps(alter_json(manifest, rng)))
+def test_damaged_set_is_rejected_or_reads_equal(set_copy, board_set):
+    rng, expected = random.Random(49), load_set(board_set)
+    manifest = json.loads((board_set / "manifest.json").read_text())
+    for trial in range(60):
+        for file in board_set.iterdir():
+            shutil.copy(file, set_copy)
+        if trial % 2:
+            (set_copy / "manifest.json").write_text(json.dumps(alter_json(manifest, rng)))
         else:
-            file = rng.choice(sorted(copy.iterdir()))
+            file = rng.choice(sorted(set_copy.iterdir()))
             file.write_bytes(damage_bytes(file.read_bytes(), rng))
         with allow_only(DatasetError):
-            read_counts(copy)
-            assert_same(load_set(copy), expected)
+            read_counts(set_copy)
+            assert_same(load_set(set_copy), expected)

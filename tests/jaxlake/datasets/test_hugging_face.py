@@ -15,13 +15,13 @@ from jaxlake.language.rewards import lake_reward
 from jaxlake.solver import solve_batch
 from tests.jaxlake.solver.boards import draw_grids, make_instances
 
-SINGLE = [["S F G", "F H F", "H F F"], ["F S", "G F"]]
+ONE_AGENT_GRIDS = [["S F G", "F H F", "H F F"], ["F S", "G F"]]
 
 
 @pytest.fixture(scope="module")
 def boards():
     """Return solved, unsolvable and unknown boards of one and two agents, with solutions."""
-    batch = make_instances([*draw_grids(9, 60, (2, 3, 4, 5, 6), (2,), 0.4), *SINGLE], 7, 2)
+    batch = make_instances([*draw_grids(9, 60, (2, 3, 4, 5, 6), (2,), 0.4), *ONE_AGENT_GRIDS], 7, 2)
     solutions = jax.device_get(solve_batch(batch, horizon=6))
     assert {Status(status) for status in solutions.status} == set(Status)
     assert solutions.needs_wait.any()
@@ -35,28 +35,28 @@ def dataset(boards):
 
 
 def test_boards_without_solutions_are_their_grids(boards):
-    converted = to_hugging_face(boards[0])
-    assert converted.column_names == ["grid", "size", "num_agents"]
-    grids = [parse_grid(grid) for grid in converted["grid"]]
+    grid_dataset = to_hugging_face(boards[0])
+    assert grid_dataset.column_names == ["grid", "size", "num_agents"]
+    grids = [parse_grid(grid) for grid in grid_dataset["grid"]]
     batch = jaxlake.stack_instances(grids)
     assert jax.tree.all(
-        jax.tree.map(np.array_equal, batch, make_instances(converted["grid"], 6, 2))
+        jax.tree.map(np.array_equal, batch, make_instances(grid_dataset["grid"], 6, 2))
     )
 
 
 def test_dataset_round_trips_through_parquet_and_json(dataset, tmp_path):
-    for file_format, write in (("parquet", dataset.to_parquet), ("json", dataset.to_json)):
+    for file_format, write_file in (("parquet", dataset.to_parquet), ("json", dataset.to_json)):
         file = str(tmp_path / f"boards.{file_format}")
-        write(file)
+        write_file(file)
         cache = str(tmp_path / "cache")
-        loaded = datasets.load_dataset(file_format, data_files=file, cache_dir=cache, split="train")
-        assert loaded.to_list() == dataset.to_list()
+        copy = datasets.load_dataset(file_format, data_files=file, cache_dir=cache, split="train")
+        assert copy.to_list() == dataset.to_list()
 
 
 def test_prompt_is_messages_or_text_with_the_board(boards, dataset):
-    text = to_hugging_face(boards[0], prompt="full", chat=False)
-    assert "answer" not in text.column_names
-    for row, text_prompt in zip(dataset, text["prompt"], strict=True):
+    text_dataset = to_hugging_face(boards[0], prompt="full", chat=False)
+    assert "answer" not in text_dataset.column_names
+    for row, text_prompt in zip(dataset, text_dataset["prompt"], strict=True):
         (message,) = row["prompt"]
         assert message["role"] == "user"
         for prompt in (message["content"], text_prompt):
@@ -65,11 +65,11 @@ def test_prompt_is_messages_or_text_with_the_board(boards, dataset):
 
 
 def test_row_answer_earns_the_maximum_reward(dataset):
-    solved = dataset.filter(lambda row: row["status"] == "OPTIMAL")
-    columns = {name: solved[name] for name in ("grid", "sum_of_costs", "prompt")}
-    rewards = lake_reward(columns.pop("prompt"), solved["answer"], **columns)
-    assert rewards == [1.0] * len(solved)
-    row = solved[0]
+    solved_rows = dataset.filter(lambda row: row["status"] == "OPTIMAL")
+    columns = {name: solved_rows[name] for name in ("grid", "sum_of_costs", "prompt")}
+    rewards = lake_reward(columns.pop("prompt"), solved_rows["answer"], **columns)
+    assert rewards == [1.0] * len(solved_rows)
+    row = solved_rows[0]
     plan = parse_answer(row["answer"], row["num_agents"], max_steps=64).plan
     assert [len(actions) for actions in plan] == [max(1, len(actions)) for actions in row["plan"]]
 
@@ -77,8 +77,8 @@ def test_row_answer_earns_the_maximum_reward(dataset):
 def test_to_hugging_face_rejects_invalid_arguments(boards):
     batch, solutions = boards
     with pytest.raises(ValueError, match=r"must have shape \(B,\), got \(\)"):
-        to_hugging_face(parse_grid(SINGLE[0]))
+        to_hugging_face(parse_grid(ONE_AGENT_GRIDS[0]))
     with pytest.raises(ValueError, match="solutions must have 2 entries, got 62"):
-        to_hugging_face(make_instances(SINGLE, 3, 2), solutions)
+        to_hugging_face(make_instances(ONE_AGENT_GRIDS, 3, 2), solutions)
     with pytest.raises(ValueError, match=r"style must be one of .*, got 'short'"):
         to_hugging_face(batch, prompt="short")

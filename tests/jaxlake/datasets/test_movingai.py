@@ -25,25 +25,27 @@ SCEN = (
 )
 
 
-def write(path, text):
+def write_text(path, text):
     path.write_bytes(text.encode())
     return path
 
 
 def test_read_map_follows_the_format(tmp_path):
-    passable = movingai.read_map(write(tmp_path / "a.map", MAP))
+    grid_map = movingai.read_map(write_text(tmp_path / "a.map", MAP))
     expected = [[1, 1, 0, 0], [1, 0, 1, 0], [1, 1, 1, 1]]
-    assert np.array_equal(passable, np.array(expected, bool))
+    assert np.array_equal(grid_map, np.array(expected, bool))
 
 
 def test_read_map_takes_trailing_blanks(tmp_path):
-    padded = MAP.replace(".G@T", ".G@T  ").replace("....", "....\t")
-    plain, blanks = (movingai.read_map(write(tmp_path / "a.map", text)) for text in (MAP, padded))
-    assert np.array_equal(plain, blanks)
+    padded_text = MAP.replace(".G@T", ".G@T  ").replace("....", "....\t")
+    expected, actual = (
+        movingai.read_map(write_text(tmp_path / "a.map", text)) for text in (MAP, padded_text)
+    )
+    assert np.array_equal(expected, actual)
 
 
 def test_check_map_name_compares_the_last_part(tmp_path):
-    (scenario,) = movingai.read_scen(write(tmp_path / "a.scen", SCEN))[:1]
+    (scenario,) = movingai.read_scen(write_text(tmp_path / "a.scen", SCEN))[:1]
     for name in ("maps/a b.map", "maps\\a b.map", "a b.map"):
         movingai.check_map_name([replace(scenario, map_name=name)], tmp_path / "a b.map")
     with pytest.raises(
@@ -53,8 +55,8 @@ def test_check_map_name_compares_the_last_part(tmp_path):
 
 
 def test_scenario_board_has_x_as_column(tmp_path):
-    grid_map = movingai.read_map(write(tmp_path / "a.map", MAP))
-    scenarios = movingai.read_scen(write(tmp_path / "a.scen", SCEN))
+    grid_map = movingai.read_map(write_text(tmp_path / "a.map", MAP))
+    scenarios = movingai.read_scen(write_text(tmp_path / "a.scen", SCEN))
     instance = movingai.instance_from_scenarios(grid_map, scenarios, 2)
     assert format_grid(instance) == ["S F H H", "g H G H", "F F F s", "H H H H"]
     assert format_grid(movingai.instance_from_scenarios(grid_map, scenarios, 1))[0] == "S F H H"
@@ -62,16 +64,16 @@ def test_scenario_board_has_x_as_column(tmp_path):
 
 def test_movingai_files_round_trip(tmp_path):
     rng = random.Random(1)
-    for number in range(40):
-        agents = rng.randint(2, 5)
+    for seed in range(40):
+        num_agents = rng.randint(2, 5)
         (oracle_board,) = draw_starts_on_goals(
-            number, 1, sizes=(rng.randint(4, 8),), agent_counts=(agents,)
+            seed, 1, sizes=(rng.randint(4, 8),), agent_counts=(num_agents,)
         )
-        board = select_rows(make_instances([oracle_board], oracle_board.size, agents), 0)
+        board = select_rows(make_instances([oracle_board], oracle_board.size, num_agents), 0)
         movingai.write_movingai(tmp_path, "b", board)
         scenarios = movingai.read_scen(tmp_path / "b.scen")
         grid_map = movingai.read_map(tmp_path / "b.map")
-        assert_same(movingai.instance_from_scenarios(grid_map, scenarios, agents), board)
+        assert_same(movingai.instance_from_scenarios(grid_map, scenarios, num_agents), board)
         rows = (tmp_path / "b.scen").read_text().splitlines()[1:]
         for row, start, goal in zip(rows, oracle_board.starts, oracle_board.goals, strict=True):
             steps = distances_to(oracle_board, goal).get(start, math.inf)
@@ -79,7 +81,7 @@ def test_movingai_files_round_trip(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "message"),
+    ("text", "replacement", "message"),
     [
         ("octile", "hex", r"a.map: the first lines must be 'type octile'"),
         ("height 3", "height x", r"a.map: the first lines must be"),
@@ -96,17 +98,17 @@ def test_movingai_files_round_trip(tmp_path):
         ("\t3\t2\t0", "\t-3\t2\t0", r"a.scen:3: start x must be .* got '-3'"),
     ],
 )
-def test_invalid_file_error_names_line_and_field(tmp_path, old, new, message):
+def test_invalid_file_error_names_line_and_field(tmp_path, text, replacement, message):
     name = message.partition(":")[0]
-    text = {"a.map": MAP, "a.scen": SCEN}[name]
+    content = {"a.map": MAP, "a.scen": SCEN}[name]
     read_file = {"a.map": movingai.read_map, "a.scen": movingai.read_scen}[name]
-    assert old in text
+    assert text in content
     with pytest.raises(DatasetError, match=message):
-        read_file(write(tmp_path / name, text.replace(old, new, 1)))
+        read_file(write_text(tmp_path / name, content.replace(text, replacement, 1)))
 
 
 @pytest.mark.parametrize(
-    ("rows", "agents", "message"),
+    ("tasks", "num_agents", "message"),
     [
         ([(0, 0, 2, 1)], 2, r"num_agents must be in \[1, 1\], got 2"),
         ([(0, 0, 2, 0)], 1, r"a.scen:2: the goal x = 2, y = 0 must be a passable cell"),
@@ -118,12 +120,12 @@ def test_invalid_file_error_names_line_and_field(tmp_path, old, new, message):
         ),
     ],
 )
-def test_non_lake_tasks_are_rejected(tmp_path, rows, agents, message):
-    grid_map = movingai.read_map(write(tmp_path / "a.map", MAP))
-    lines = [f"0 a.map 4 3 {a} {b} {c} {d} 1.0" for a, b, c, d in rows]
-    scenarios = movingai.read_scen(write(tmp_path / "a.scen", "\n".join(["version 1", *lines])))
+def test_non_lake_tasks_are_rejected(tmp_path, tasks, num_agents, message):
+    grid_map = movingai.read_map(write_text(tmp_path / "a.map", MAP))
+    lines = ["version 1", *(f"0 a.map 4 3 {a} {b} {c} {d} 1.0" for a, b, c, d in tasks)]
+    scenarios = movingai.read_scen(write_text(tmp_path / "a.scen", "\n".join(lines)))
     with pytest.raises(DatasetError, match=message):
-        movingai.instance_from_scenarios(grid_map, scenarios, agents)
+        movingai.instance_from_scenarios(grid_map, scenarios, num_agents)
 
 
 def test_maps_larger_than_boards_are_rejected():

@@ -15,7 +15,7 @@ from jaxlake.datasets.paper_benchmark import (
 
 # 24 boards of two agents exist on 2x2, all solvable without waits and without room for holes. The
 # benchmark needs exactly 24: two hole ratios, three configurations, four boards each.
-SMALL = Benchmark(
+SMALL_BENCHMARK = Benchmark(
     version="small",
     seed=1,
     cells=((2, 2), (2, 4)),
@@ -34,12 +34,12 @@ assert set(ACTIONS.values()) == set(MOVES)
 @pytest.fixture(scope="module")
 def benchmark(tmp_path_factory):
     directory = tmp_path_factory.mktemp("benchmark")
-    rows = paper_benchmark.write_benchmark(directory, benchmark=SMALL)
-    assert paper_benchmark.read_benchmark(directory, benchmark=SMALL) == rows
-    return directory, rows, make_record(SMALL, rows)
+    rows = paper_benchmark.write_benchmark(directory, benchmark=SMALL_BENCHMARK)
+    assert paper_benchmark.read_benchmark(directory, benchmark=SMALL_BENCHMARK) == rows
+    return directory, rows, make_record(SMALL_BENCHMARK, rows)
 
 
-def all_rows(benchmark):
+def flatten_rows(benchmark):
     return [row for rows in benchmark[1].values() for row in rows]
 
 
@@ -48,7 +48,7 @@ def test_configurations_have_each_id_once(benchmark):
         f"2ag_{n}x{n}_hr{holes}_{i:03d}" for n in (2, 4) for holes in (0.1, 0.5) for i in range(4)
     ]
     assert sorted(benchmark[1]) == ["benchmark_wr0.25", "benchmark_wr0.5", "benchmark_wr0.75"]
-    grids = [tuple(row["grid"]) for row in all_rows(benchmark)]
+    grids = [tuple(row["grid"]) for row in flatten_rows(benchmark)]
     assert len(grids) == len(set(grids)) == 48
     for config, rows in benchmark[1].items():
         assert [row["sample_id"] for row in rows] == expected
@@ -58,40 +58,40 @@ def test_configurations_have_each_id_once(benchmark):
 
 
 def test_rows_describe_their_boards(benchmark):
-    for row in all_rows(benchmark):
+    for row in flatten_rows(benchmark):
         grid = row["grid"]
         assert (row["num_agents"], row["size"]) == (2, len(grid))
-        assert row["holes"] == sum(line.count("H") for line in grid)
+        assert row["holes"] == sum(grid_row.count("H") for grid_row in grid)
         cost, needs_wait = least_sum_of_costs(grid)
         assert (row["sum_of_costs"], row["needs_wait"]) == (cost, needs_wait)
         assert row["makespan"] == least_makespan(grid)
-        steps = max(map(len, row["plan"]))
-        plan = [[ACTIONS[a] for a in p] + [0] * (steps - len(p)) for p in row["plan"]]
+        num_steps = max(map(len, row["plan"]))
+        plan = [[ACTIONS[a] for a in p] + [0] * (num_steps - len(p)) for p in row["plan"]]
         assert check(grid, [list(step) for step in zip(*plan, strict=True)]).sum_of_costs == cost
 
 
 def test_feasible_rows_are_kept(benchmark):
     for rows in benchmark[1].values():
-        for ratio in SMALL.hole_ratios:
-            cell = [r for r in rows if r["size"] == 4 and r["requested_hole_ratio"] == ratio]
-            assert len(cell) == 4
-            waits = sum(row["needs_wait"] for row in cell)
-            assert waits == {0.25: 1, 0.5: 2, 0.75: 3}[cell[0]["requested_wait_ratio"]]
-            for row in cell:
+        for ratio in SMALL_BENCHMARK.hole_ratios:
+            cell_rows = [r for r in rows if r["size"] == 4 and r["requested_hole_ratio"] == ratio]
+            assert len(cell_rows) == 4
+            num_waits = sum(row["needs_wait"] for row in cell_rows)
+            assert num_waits == {0.25: 1, 0.5: 2, 0.75: 3}[cell_rows[0]["requested_wait_ratio"]]
+            for row in cell_rows:
                 assert row["holes"] == row["requested_holes"] == hole_count(4, ratio)
                 assert row["needs_wait"] == row["requested_needs_wait"]
 
 
 def test_infeasible_rows_are_kept_and_marked(benchmark):
     for config, rows in benchmark[1].items():
-        dense = [r for r in rows if r["size"] == 2 and r["requested_hole_ratio"] == 0.5]
-        assert [(row["requested_holes"], row["holes"]) for row in dense] == [(2, 0)] * 4
-        requested = sum(row["requested_needs_wait"] for row in dense)
+        dense_rows = [r for r in rows if r["size"] == 2 and r["requested_hole_ratio"] == 0.5]
+        assert [(row["requested_holes"], row["holes"]) for row in dense_rows] == [(2, 0)] * 4
+        num_requested_waits = sum(row["requested_needs_wait"] for row in dense_rows)
         assert (
-            requested
+            num_requested_waits
             == {"benchmark_wr0.25": 1, "benchmark_wr0.5": 2, "benchmark_wr0.75": 3}[config]
         )
-        assert not any(row["needs_wait"] for row in dense)
+        assert not any(row["needs_wait"] for row in dense_rows)
 
 
 def test_files_load_as_published_rows(benchmark):
@@ -110,15 +110,15 @@ def test_record_covers_the_whole_benchmark():
     assert list(record["cells"]) == [cell_name(agents, size) for agents, size in V2.cells]
     assert {cell["rows"] for cell in record["cells"].values()} == {150}
     # The stated rule changes one cell: 3 agents on 3x3 leave room for 3 holes, not 4.
-    changed = {name for name, cell in record["cells"].items() if cell["fewer_holes"]}
-    assert changed == {"3ag_3x3"}
+    changed_cells = {name for name, cell in record["cells"].items() if cell["fewer_holes"]}
+    assert changed_cells == {"3ag_3x3"}
 
 
 @pytest.mark.slow
 def test_cell_boards_match_the_record():
     """This checks only the cell that the stated rule changes."""
-    cell = make_cell(V2, 3, 3)
+    rows = make_cell(V2, 3, 3)
     assert (
-        make_record(V2, cell)["cells"]["3ag_3x3"]["sha256"]
+        make_record(V2, rows)["cells"]["3ag_3x3"]["sha256"]
         == (read_published_record()["cells"]["3ag_3x3"]["sha256"])
     )

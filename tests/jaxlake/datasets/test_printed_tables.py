@@ -9,7 +9,7 @@ from jaxlake.datasets import published_models, published_results
 from jaxlake.datasets.paper_benchmark import V2
 from jaxlake.datasets.printed_tables import FILE_NAME
 
-FILE = Path(jaxlake.datasets.__file__).with_name(FILE_NAME)
+TABLE_FILE = Path(jaxlake.datasets.__file__).with_name(FILE_NAME)
 
 
 def test_published_models_have_all_cells_and_aggregates():
@@ -24,30 +24,30 @@ def test_published_models_have_all_cells_and_aggregates():
 
 def test_published_marks_match_exact_arithmetic():
     """Marked are rates that no count of 150 gives, and means that differ from the cells' mean."""
-    rows = list(csv.DictReader(FILE.read_text().splitlines()))
+    rows = list(csv.DictReader(TABLE_FILE.read_text().splitlines()))
     expected = set()
     for field in ("valid", "optimal"):
-        cells: dict[tuple[str, str], list[Fraction]] = {}
+        rates_by_row: dict[tuple[str, str], list[Fraction]] = {}
         for row in rows:
             printed = Fraction(row[f"{field}_pct"])
             if row["size"] == "all":
                 continue
-            counts = [Fraction(100 * k, 150) for k in range(151)]
-            matches = [share for share in counts if abs(share - printed) <= Fraction(1, 200)]
+            rates = [Fraction(100 * k, 150) for k in range(151)]
+            matches = [rate for rate in rates if abs(rate - printed) <= Fraction(1, 200)]
             if not matches:
                 expected.add((row["num_agents"], row["model"], row["size"], field))
-            cells.setdefault((row["num_agents"], row["model"]), []).append(
+            rates_by_row.setdefault((row["num_agents"], row["model"]), []).append(
                 matches[0] if matches else printed
             )
         for row in rows:
-            rates = cells[row["num_agents"], row["model"]]
-            wrong = abs(sum(rates) / len(rates) - Fraction(row[f"{field}_pct"])) > Fraction(1, 200)
-            if row["size"] == "all" and wrong:
+            cell_rates = rates_by_row[row["num_agents"], row["model"]]
+            error = abs(sum(cell_rates) / len(cell_rates) - Fraction(row[f"{field}_pct"]))
+            if row["size"] == "all" and error > Fraction(1, 200):
                 expected.add((row["num_agents"], row["model"], "all", field))
-    marked = {
-        (str(share.num_agents), share.model, str(share.size or "all"), field)
-        for share in published_results()
-        for field in share.misprinted
+    misprints = {
+        (str(result.num_agents), result.model, str(result.size or "all"), field)
+        for result in published_results()
+        for field in result.misprinted
     }
-    assert marked == expected
-    assert ("5", "Kimi-K2.5", "all", "valid") in marked
+    assert misprints == expected
+    assert ("5", "Kimi-K2.5", "all", "valid") in misprints

@@ -13,7 +13,7 @@ from jaxlake import format_grid
 from jaxlake.datasets import DatasetError, find_board, read_published
 from jaxlake.datasets.published import find_boards
 
-PUBLISHED = Path(__file__).parent / "data" / "published_rows.jsonl"
+PUBLISHED_FILE = Path(__file__).parent / "data" / "published_rows.jsonl"
 
 LEGEND = """\
 You guide {k} agents over a frozen lake. The map is shown row by row.
@@ -36,7 +36,7 @@ RULES = "No two agents may be in one cell, or trade cells, in the same step. " *
 FORMAT = "Answer with one line an agent, such as\nAgent 0: RIGHT, DOWN\nAgent 1: WAIT\n"
 
 
-def task_sentences(grid):
+def make_sentences(grid):
     board = read(grid)
     return "".join(
         f"Agent {i} needs to go from {start} to {goal}\n"
@@ -45,10 +45,10 @@ def task_sentences(grid):
 
 
 def make_prompt(grid, *, sentences=True):
-    agents = len(read(grid).starts)
-    task_text = task_sentences(grid) if sentences else ""
+    num_agents = len(read(grid).starts)
+    task_text = make_sentences(grid) if sentences else ""
     return "\n".join(
-        [LEGEND.format(k=agents), RULES, EXAMPLE, "Now the task:", *grid, task_text, FORMAT]
+        [LEGEND.format(k=num_agents), RULES, EXAMPLE, "Now the task:", *grid, task_text, FORMAT]
     )
 
 
@@ -66,17 +66,20 @@ def make_rows(grids):
 @pytest.fixture(scope="module")
 def grids():
     rng = random.Random(5)
-    shapes = [(size, k) for k in (3, 4, 5) for size in range(max(3, k), 11)]
-    return [random_grid(rng, size, 0.1, k) for size, k in shapes]
+    return [
+        random_grid(rng, size, 0.1, num_agents)
+        for num_agents in (3, 4, 5)
+        for size in range(num_agents, 11)
+    ]
 
 
 def test_known_rows_match_their_sentence():
-    rows = read_published(PUBLISHED)
-    records = [json.loads(line) for line in PUBLISHED.read_text().splitlines()]
+    rows = read_published(PUBLISHED_FILE)
+    records = [json.loads(line) for line in PUBLISHED_FILE.read_text().splitlines()]
     assert [row.sample_id for row in rows] == [f"3ag_3x3_hr0.1_{i:03d}" for i in range(4)]
     for row, record in zip(rows, records, strict=True):
         assert format_grid(row.instance) == record["grid"]
-        assert record["first_pair"] == task_sentences(format_grid(row.instance)).splitlines()[0]
+        assert record["first_pair"] == make_sentences(format_grid(row.instance)).splitlines()[0]
         assert (row.num_agents, row.text, row.config) == (3, "", None)
 
 
@@ -85,19 +88,19 @@ def test_find_board_skips_legends_and_examples(grids):
         for sentences in (True, False):
             text = make_prompt(grid, sentences=sentences)
             assert 1100 < len(text) < 3200
-            agents = len(read(grid).starts)
-            assert format_grid(find_board(text, num_agents=agents, size=len(grid))) == grid
+            num_agents = len(read(grid).starts)
+            assert format_grid(find_board(text, num_agents=num_agents, size=len(grid))) == grid
             if sentences:
                 assert format_grid(find_board(text)) == grid
 
 
 def test_sentence_selects_the_board():
-    real = ["S s F", "F g A", "a H G"]
-    decoy = ["S F s", "g F A", "G H a"]
-    for boards in ([real, decoy], [decoy, real]):
-        text = "\n\n".join("\n".join(board) for board in boards)
-        assert format_grid(find_board(f"{text}\n{task_sentences(real)}")) == real
-        assert format_grid(find_board(f"{task_sentences(decoy)}{text}")) == decoy
+    grid = ["S s F", "F g A", "a H G"]
+    other_grid = ["S F s", "g F A", "G H a"]
+    for layout in ([grid, other_grid], [other_grid, grid]):
+        text = "\n\n".join("\n".join(rows) for rows in layout)
+        assert format_grid(find_board(f"{text}\n{make_sentences(grid)}")) == grid
+        assert format_grid(find_board(f"{make_sentences(other_grid)}{text}")) == other_grid
 
 
 @pytest.mark.parametrize(

@@ -23,12 +23,12 @@ from tests.jaxlake.solver.boards import assert_same, draw_pool
 
 _, BOARDS = draw_pool(5, 16, [3, 4], [2], 4, 2)
 PARAMS = env_params(BOARDS, max_steps=9)
-NAME = "MAPF-FrozenLake-4x4-2ag-v0"
+LAKE_ID = "MAPF-FrozenLake-4x4-2ag-v0"
 
 
 def _adapt_lake(interface, observation=None, params=PARAMS, **options):
-    by_agent = interface in ("pettingzoo", "jaxmarl")
-    observation = observation or (FlatAgents() if by_agent else Flat())
+    is_multi_agent = interface in ("pettingzoo", "jaxmarl")
+    observation = observation or (FlatAgents() if is_multi_agent else Flat())
     return adapt(interface, LakeEnvironment(observation=observation), params, **options)
 
 
@@ -48,8 +48,8 @@ def test_lake_follows_the_gymnax_interface(lake):
     observation, state = lake.reset(jax.random.key(0))
     assert (observation.shape, observation.dtype) == (space.shape, space.dtype)
     assert bool(space.contains(observation))
-    repeated, _ = lake.reset(jax.random.key(0), lake.default_params)
-    assert np.array_equal(observation, repeated)
+    second_observation, _ = lake.reset(jax.random.key(0), lake.default_params)
+    assert np.array_equal(observation, second_observation)
     short_params = lake.default_params.replace(max_steps_in_episode=1)
     assert bool(lake.step(jax.random.key(0), state, 0, short_params)[4])
 
@@ -72,45 +72,45 @@ def test_gymnax_step_equals_our_step(lake):
 def test_gymnax_gym_wrapper_plays_the_lake(lake):
     from gymnax.wrappers import GymnaxToGymWrapper
 
-    gym = GymnaxToGymWrapper(lake, seed=1)
-    assert gym.action_space.n == 25
-    observation, _ = gym.reset(seed=2)
-    gym.action_space.seed(0)
+    wrapper = GymnaxToGymWrapper(lake, seed=1)
+    assert wrapper.action_space.n == 25
+    observation, _ = wrapper.reset(seed=2)
+    wrapper.action_space.seed(0)
     for _ in range(12):
-        assert gym.observation_space.contains(np.asarray(observation))
-        observation, _, terminated, truncated, info = gym.step(gym.action_space.sample())
+        assert wrapper.observation_space.contains(np.asarray(observation))
+        observation, _, terminated, truncated, info = wrapper.step(wrapper.action_space.sample())
         assert bool(terminated) == bool(info["terminated"])
         assert bool(truncated) == bool(info["truncated"])
-    limit = PARAMS.replace(max_steps_in_episode=1)
-    gym.reset(options={"env_params": limit})
-    assert bool(gym.step(0)[3])
+    short_params = PARAMS.replace(max_steps_in_episode=1)
+    wrapper.reset(options={"env_params": short_params})
+    assert bool(wrapper.step(0)[3])
 
 
 def test_gymnasium_check_env_passes():
     from gymnasium.utils.env_checker import check_env
 
-    with warnings.catch_warnings(record=True) as caught:
+    with warnings.catch_warnings(record=True) as caught_warnings:
         warnings.simplefilter("always")
         check_env(_adapt_lake("gymnasium", render_mode="ansi"))
-    messages = [str(warning.message) for warning in caught]
+    messages = [str(warning.message) for warning in caught_warnings]
     assert all("not having a spec" in message for message in messages), messages
 
 
 def test_gymnasium_episode_equals_the_lake():
-    gym = _adapt_lake("gymnasium", render_mode="ansi")
+    gym_lake = _adapt_lake("gymnasium", render_mode="ansi")
     with pytest.raises(gymnasium.error.ResetNeeded, match="reset"):
-        gym.step(0)
-    _, info = gym.reset(seed=0)
-    action = gym.action_space
-    action.seed(0)
-    board = jax.device_get(gym.lake.environment.board(gym._state, PARAMS))
-    assert gym.render().splitlines() == jaxlake.format_grid(board)
-    plan, ended = [], False
-    while not ended:
-        joint_action = action.sample(mask=info["action_mask"])
+        gym_lake.step(0)
+    _, info = gym_lake.reset(seed=0)
+    action_space = gym_lake.action_space
+    action_space.seed(0)
+    board = jax.device_get(gym_lake.lake.environment.board(gym_lake._state, PARAMS))
+    assert gym_lake.render().splitlines() == jaxlake.format_grid(board)
+    plan, done = [], False
+    while not done:
+        joint_action = action_space.sample(mask=info["action_mask"])
         plan.append(np.asarray(split_joint_action(joint_action, 2)))
-        _, reward, terminated, truncated, info = gym.step(joint_action)
-        ended = terminated or truncated
+        _, reward, terminated, truncated, info = gym_lake.step(joint_action)
+        done = terminated or truncated
     outcome = jaxlake.verify(board, np.stack(plan))
     assert bool(outcome.valid) == bool(info["solved"]) == (reward == 1.0)
     assert terminated == (int(outcome.failure) != jaxlake.Failure.GOAL_NOT_REACHED)
@@ -150,10 +150,10 @@ def test_adapters_pickle_within_an_episode(interface, action):
     lake = _adapt_lake(interface)
     lake.reset(seed=4)
     action = {"agent_0": 2, "agent_1": 1} if action is None else action
-    copy = pickle.loads(pickle.dumps(lake))
-    for expected, actual in zip(lake.step(action), copy.step(action), strict=True):
+    lake_copy = pickle.loads(pickle.dumps(lake))
+    for expected, actual in zip(lake.step(action), lake_copy.step(action), strict=True):
         assert_same(expected, actual)
-    assert_same(lake.reset()[0], copy.reset()[0])
+    assert_same(lake.reset()[0], lake_copy.reset()[0])
 
 
 @pytest.mark.slow
@@ -161,13 +161,13 @@ def test_async_vector_env_plays_in_spawned_processes():
     from gymnasium.vector import AsyncVectorEnv
 
     lake = _adapt_lake("gymnasium")
-    lakes = AsyncVectorEnv([lambda: lake] * 2, context="spawn")
+    vector_env = AsyncVectorEnv([lambda: lake] * 2, context="spawn")
     try:
-        observations, _ = lakes.reset(seed=[0, 1])
+        observations, _ = vector_env.reset(seed=[0, 1])
         assert_same(observations[1], lake.reset(seed=1)[0])
-        assert lakes.step(np.array([0, 7]))[1][1] == lake.step(7)[1]
+        assert vector_env.step(np.array([0, 7]))[1][1] == lake.step(7)[1]
     finally:
-        lakes.close()
+        vector_env.close()
 
 
 def test_jaxmarl_observations_hold_the_world_state():
@@ -191,9 +191,9 @@ def test_rejax_ppo_learns_an_easy_lake():
         env=lake, total_timesteps=65_536, eval_freq=32_768, num_envs=64, num_steps=32, gamma=0.95
     )
     _, (lengths, returns) = jax.jit(ppo.train)(jax.random.key(0))
-    first, last = np.asarray(returns).mean(axis=1)[[0, -1]]
-    assert first < -0.3
-    assert last > 0.5
+    first_return, last_return = np.asarray(returns).mean(axis=1)[[0, -1]]
+    assert first_return < -0.3
+    assert last_return > 0.5
     assert np.asarray(lengths).max() <= 8
 
 
@@ -204,17 +204,17 @@ def test_jaxmarl_wrappers_accept_the_lake():
 
     lake = _adapt_lake("jaxmarl")
     assert isinstance(lake, MultiAgentEnv)
-    logged = LogWrapper(lake)
-    _, state = logged.reset(jax.random.key(0))
-    total, ended = 0.0, 0
+    wrapper = LogWrapper(lake)
+    _, state = wrapper.reset(jax.random.key(0))
+    episode_return, num_episodes = 0.0, 0
     for t in range(30):
         actions = {agent: jnp.int32((t + k) % 5) for k, agent in enumerate(lake.agents)}
-        _, state, rewards, dones, info = logged.step(jax.random.key(t), state, actions)
-        total += float(rewards["agent_0"])
+        _, state, rewards, dones, info = wrapper.step(jax.random.key(t), state, actions)
+        episode_return += float(rewards["agent_0"])
         if dones["__all__"]:
-            assert np.allclose(info["returned_episode_returns"], total, atol=1e-5)
-            total, ended = 0.0, ended + 1
-    assert ended > 3
+            assert np.allclose(info["returned_episode_returns"], episode_return, atol=1e-5)
+            episode_return, num_episodes = 0.0, num_episodes + 1
+    assert num_episodes > 3
     manager = CTRolloutManager(lake, batch_size=4)
     observations, states = manager.batch_reset(jax.random.key(1))
     assert observations["__all__"].shape[0] == 4
@@ -229,13 +229,13 @@ def test_make_for_splits_options(monkeypatch):
         return LakeEnvironment(**options), env_params(BOARDS, max_steps=max_steps)
 
     monkeypatch.setattr("jaxlake.environment.adapters.make", make)
-    lake = make_for("gymnasium", NAME, conflict="block_both", max_steps=2, render_mode="ansi")
+    lake = make_for("gymnasium", LAKE_ID, conflict="block_both", max_steps=2, render_mode="ansi")
     lake.reset(seed=0)
     assert lake.render()
     lake.step(0)
     assert lake.step(0)[3]
     with pytest.raises(TypeError, match="no_option"):
-        make_for("gymnasium", NAME, no_option=1)
+        make_for("gymnasium", LAKE_ID, no_option=1)
 
 
 @pytest.mark.parametrize("action", [25, -1, 999, 3.0, None, [3]])

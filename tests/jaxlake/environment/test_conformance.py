@@ -11,16 +11,16 @@ from jaxlake.environment.conformance import ConformanceError, check_environment
 from jaxlake.environment.params import env_params
 from tests.jaxlake.solver.boards import draw_pool
 
-FIRST, *OTHERS = registered()
+FIRST_ID, *OTHER_IDS = registered()
 
 
 @pytest.mark.parametrize(
-    "name", [FIRST, *(pytest.param(name, marks=pytest.mark.slow) for name in OTHERS)]
+    "name", [FIRST_ID, *(pytest.param(name, marks=pytest.mark.slow) for name in OTHER_IDS)]
 )
 def test_registered_ids_conform(name):
-    size, agents = spec(name).size, spec(name).num_agents
-    _, boards = draw_pool(1, 8, [size], [agents], size, agents)
-    conflict = ("block_both", "priority", "fail")[agents % 3]
+    size, num_agents = spec(name).size, spec(name).num_agents
+    _, boards = draw_pool(1, 8, [size], [num_agents], size, num_agents)
+    conflict = ("block_both", "priority", "fail")[num_agents % 3]
     check_environment(LakeEnvironment(conflict=conflict), env_params(boards))
 
 
@@ -43,8 +43,8 @@ def _step_without_reset(self, key, state, actions, params):
 
 
 def _step_env_ignoring_the_end(self, key, state, actions, params):
-    running = replace(state, terminated=jnp.bool_(False), truncated=jnp.bool_(False))
-    return LakeEnvironment.step_env(self, key, running, actions, params)
+    running_state = replace(state, terminated=jnp.bool_(False), truncated=jnp.bool_(False))
+    return LakeEnvironment.step_env(self, key, running_state, actions, params)
 
 
 def _step_observing_the_old_state(self, key, state, actions, params):
@@ -83,7 +83,7 @@ class _NarrowCompact(Compact):
 
 
 # Changes of (observation, state, reward, terminated, truncated, info), and the checks that fail.
-CHANGES = [
+STEP_CHANGES = [
     ("step-structure", lambda o, s, r, t, u, i: (o, s, r, t | u, i)),
     ("state-carry", lambda o, s, r, t, u, i: (o, replace(s, time=s.time * 1.0), r, t, u, i)),
     ("observation-structure", lambda o, *rest: ((o,), *rest)),
@@ -99,7 +99,7 @@ CHANGES = [
 @pytest.mark.parametrize(
     ("reason", "environment"),
     [
-        *((reason, _change_step(change)) for reason, change in CHANGES),
+        *((reason, _change_step(change)) for reason, change in STEP_CHANGES),
         ("reset-structure", _override_methods(reset=_reset_with_weak_time_dtype)),
         ("observation-space", LakeEnvironment(observation=_NarrowCompact())),
         ("action-space", _override_methods(action_space=_incomplete_action_space)),
@@ -112,9 +112,9 @@ CHANGES = [
 )
 def test_check_environment_names_the_broken_contract(environment, reason):
     _, boards = draw_pool(1, 8, [4], [2], 4, 2)
-    with pytest.raises(ConformanceError) as caught:
+    with pytest.raises(ConformanceError) as error:
         check_environment(environment, env_params(boards))
-    assert caught.value.reason == reason, caught.value
+    assert error.value.reason == reason, error.value
 
 
 def _slip_actions(key, actions):
@@ -123,12 +123,12 @@ def _slip_actions(key, actions):
 
 
 def test_stochastic_dynamics_conform():
-    def slippery(name):
+    def make_slippery(name):
         method = getattr(LakeEnvironment, name)
         return lambda self, key, state, actions, params: method(
             self, key, state, _slip_actions(key, actions), params
         )
 
     _, boards = draw_pool(1, 8, [4], [2], 4, 2)
-    lake = _override_methods(**{name: slippery(name) for name in ("step", "step_env")})
+    lake = _override_methods(**{name: make_slippery(name) for name in ("step", "step_env")})
     check_environment(lake, env_params(boards))

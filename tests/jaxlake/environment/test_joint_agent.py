@@ -51,15 +51,15 @@ def test_joint_action_equals_agent_actions():
     keys = jax.random.split(jax.random.key(1), 40)
     _, states = jax.vmap(lake.reset)(keys)
     numbers = jax.vmap(lake.action_space().sample)(keys)
-    joint = jax.vmap(lake.step)(keys, states, numbers)
-    separate = jax.vmap(lambda *arguments: environment.step(*arguments, PARAMS))(
+    joint_step = jax.vmap(lake.step)(keys, states, numbers)
+    agent_step = jax.vmap(lambda *arguments: environment.step(*arguments, PARAMS))(
         keys, states, split_joint_action(numbers, 3)
     )
-    rewards = separate[2].sum(axis=-1)
-    assert joint[2].shape == (40,)
+    rewards = agent_step[2].sum(axis=-1)
+    assert joint_step[2].shape == (40,)
     assert np.asarray(rewards).any()
-    assert_same((*joint[:2], *joint[3:]), (*separate[:2], *separate[3:]))
-    assert np.array_equal(joint[2], rewards)
+    assert_same((*joint_step[:2], *joint_step[3:]), (*agent_step[:2], *agent_step[3:]))
+    assert np.array_equal(joint_step[2], rewards)
     assert lake.num_actions == 125
 
 
@@ -79,17 +79,17 @@ def test_joint_mask_is_the_product_of_agent_masks():
 def test_vectors_hold_the_content_of_planes():
     keys = jax.random.split(jax.random.key(2), 20)
     observations = {
-        type(kind): jax.device_get(
-            jax.vmap(LakeEnvironment(observation=kind).reset, (0, None))(keys, PARAMS)[0]
+        type(observation): jax.device_get(
+            jax.vmap(LakeEnvironment(observation=observation).reset, (0, None))(keys, PARAMS)[0]
         )
-        for kind in (Planes(), Flat(), FlatAgents())
+        for observation in (Planes(), Flat(), FlatAgents())
     }
     planes = observations[Planes].board.astype(np.float32).transpose(0, 3, 1, 2).reshape(20, 7, 16)
     mask = observations[Planes].action_mask.astype(np.float32)
-    flat, agents = observations[Flat], observations[FlatAgents]
-    assert np.array_equal(flat[:, :112], planes.reshape(20, 112))
-    assert np.array_equal(flat[:, 112:127], mask.reshape(20, 15))
-    assert (flat[:, 127] == 1).all()
+    vectors, agent_vectors = observations[Flat], observations[FlatAgents]
+    assert np.array_equal(vectors[:, :112], planes.reshape(20, 112))
+    assert np.array_equal(vectors[:, 112:127], mask.reshape(20, 15))
+    assert (vectors[:, 127] == 1).all()
     holes, positions, goals = planes[:, 0], planes[:, 1:4], planes[:, 4:]
     for k in range(3):
         other_agents = [j for j in range(3) if j != k]
@@ -101,7 +101,7 @@ def test_vectors_hold_the_content_of_planes():
             goals[:, other_agents].sum(1),
         )
         expected = np.concatenate([*parts, mask[:, k], np.ones((20, 1))], axis=-1)
-        assert np.array_equal(agents[:, k], expected)
+        assert np.array_equal(agent_vectors[:, k], expected)
     assert (planes[:, 2].sum(axis=-1) == 0).any()  # a board without agent 1
 
 
@@ -121,26 +121,26 @@ def test_named_agents_are_the_lake_agents():
     observations, state = lake.reset(key)
     rows, _ = environment.reset(key, PARAMS)
     step = jax.jit(lake.step)
-    ended = 0
+    num_episodes = 0
     for t in range(30):
         np.testing.assert_allclose([observations[agent] for agent in lake.agents], rows, rtol=1e-6)
         assert bool(lake.observation_space("agent_0").contains(observations["agent_0"]))
-        allowed = lake.get_avail_actions(state)
+        action_masks = lake.get_avail_actions(state)
         actions = np.random.default_rng(t).integers(0, 5, 3).astype(np.int8)
         assert np.array_equal(
-            np.stack([allowed[agent] for agent in lake.agents]),
+            np.stack([action_masks[agent] for agent in lake.agents]),
             environment.action_mask(state, PARAMS),
         )
-        key_step = jax.random.fold_in(key, t)
-        by_name = dict(zip(lake.agents, actions, strict=True))
+        step_key = jax.random.fold_in(key, t)
+        actions_by_agent = dict(zip(lake.agents, actions, strict=True))
         old_state = state
-        observations, state, rewards, dones, _ = step(key_step, old_state, by_name)
+        observations, state, rewards, dones, _ = step(step_key, old_state, actions_by_agent)
         rows, expected_state, reward, terminated, truncated, _ = environment.step(
-            key_step, old_state, actions, PARAMS
+            step_key, old_state, actions, PARAMS
         )
         assert_same(state, expected_state)
         assert {float(value) for value in rewards.values()} == {float(reward)}
         assert set(dones) == {*lake.agents, "__all__"}
         assert {bool(done) for done in dones.values()} == {bool(terminated | truncated)}
-        ended += bool(dones["__all__"])
-    assert ended > 3
+        num_episodes += bool(dones["__all__"])
+    assert num_episodes > 3

@@ -25,7 +25,7 @@ from tests.jaxlake.solver.boards import (
     select_rows,
 )
 
-T = 24
+MAX_STEPS = 24
 
 
 def _play_plan(environment, params, index, plan):
@@ -52,40 +52,40 @@ def test_fail_policy_matches_verify():
     boards = make_instances(
         grids + draw_starts_on_goals(1, 100, sizes=(3, 4, 5), agent_counts=(2,)), 8, 2
     )
-    play = jax.jit(partial(roll_out, policy=ShortestPathPolicy(), max_steps=T))
-    plans = np.asarray(play(jax.random.key(0), instances=boards).actions).tolist()
-    unsolved = jax.vmap(lambda _: unknown_solution(T, 2))(boards.size)
+    play_all = jax.jit(partial(roll_out, policy=ShortestPathPolicy(), max_steps=MAX_STEPS))
+    plans = np.asarray(play_all(jax.random.key(0), instances=boards).actions).tolist()
+    unknown_solutions = jax.vmap(lambda _: unknown_solution(MAX_STEPS, 2))(boards.size)
     for i in range(0, len(plans), 3):
-        plans[i] = [[rng.randrange(5), rng.randrange(5)] for _ in range(T)]
+        plans[i] = [[rng.randrange(5), rng.randrange(5)] for _ in range(MAX_STEPS)]
         plans[i + 1 : i + 3] = [_mutate_plan(rng, plan) for plan in plans[i + 1 : i + 3]]
     plans = np.array(plans, np.int8)
-    params = env_params(boards, max_steps=T + 1)
+    params = env_params(boards, max_steps=MAX_STEPS + 1)
     indices = np.arange(len(plans))
 
     @jax.jit
     def play_and_verify(plans):
-        walk = jax.vmap(partial(_play_plan, LakeEnvironment(), params))
-        state, steps = walk(indices, plans)
+        play_plans = jax.vmap(partial(_play_plan, LakeEnvironment(), params))
+        state, steps = play_plans(indices, plans)
         outcome = jax.vmap(jaxlake.verify)(
-            boards, plans, state.time, jnp.ones(len(plans), bool), unsolved
+            boards, plans, state.time, jnp.ones(len(plans), bool), unknown_solutions
         )
         return state, steps, outcome
 
     state, (_, terminated, failure, agent, solved), outcome = jax.device_get(play_and_verify(plans))
     rows = np.arange(len(plans))
-    last = state.time - 1
-    failed = failure[rows, last] != Failure.NONE
-    ended = terminated[rows, last]
-    assert np.array_equal(outcome.valid, solved[rows, last] & ~failed)
-    assert np.array_equal(outcome.failure[failed], failure[rows, last][failed])
-    assert np.array_equal(outcome.agent[failed], agent[rows, last][failed])
-    assert np.array_equal(outcome.time[failed], last[failed])
-    assert (outcome.failure[~ended] == Failure.GOAL_NOT_REACHED).all()
-    assert (state.time[~ended] == T).all()
+    last_step = state.time - 1
+    failure_mask = failure[rows, last_step] != Failure.NONE
+    termination_mask = terminated[rows, last_step]
+    assert np.array_equal(outcome.valid, solved[rows, last_step] & ~failure_mask)
+    assert np.array_equal(outcome.failure[failure_mask], failure[rows, last_step][failure_mask])
+    assert np.array_equal(outcome.agent[failure_mask], agent[rows, last_step][failure_mask])
+    assert np.array_equal(outcome.time[failure_mask], last_step[failure_mask])
+    assert (outcome.failure[~termination_mask] == Failure.GOAL_NOT_REACHED).all()
+    assert (state.time[~termination_mask] == MAX_STEPS).all()
     assert set(outcome.failure.tolist()) == {0, 2, 3, 4, 5, 6}
     for i in rows:
-        assert not terminated[i, : last[i]].any()
-        assert terminated[i, last[i] :].all() == ended[i]
+        assert not terminated[i, : last_step[i]].any()
+        assert terminated[i, last_step[i] :].all() == termination_mask[i]
 
 
 def test_termination_and_truncation_are_distinct():
@@ -93,16 +93,16 @@ def test_termination_and_truncation_are_distinct():
     params = env_params(board, max_steps=2)
     environment = LakeEnvironment()
     _, state = environment.reset(jax.random.key(0), params)
-    down = jnp.full(3, jaxlake.Action.DOWN, jnp.int8)
-    *_, terminated, truncated, info = environment.step(jax.random.key(0), state, down, params)
+    actions = jnp.full(3, jaxlake.Action.DOWN, jnp.int8)
+    *_, terminated, truncated, info = environment.step(jax.random.key(0), state, actions, params)
     assert (bool(terminated), bool(truncated), bool(info["solved"])) == (False, False, False)
-    state = environment.step(jax.random.key(0), state, down, params)[1]
-    _, _, reward, *flags, info = environment.step(jax.random.key(0), state, down, params)
+    state = environment.step(jax.random.key(0), state, actions, params)[1]
+    _, _, reward, *flags, info = environment.step(jax.random.key(0), state, actions, params)
     assert [bool(flag) for flag in flags] == [True, True]
     assert bool(info["solved"])
     assert reward == 1
-    longer_params = replace(params, max_steps=jnp.int32(3))
-    *_, terminated, truncated, _ = environment.step(jax.random.key(0), state, down, longer_params)
+    long_params = replace(params, max_steps=jnp.int32(3))
+    *_, terminated, truncated, _ = environment.step(jax.random.key(0), state, actions, long_params)
     assert (bool(terminated), bool(truncated)) == (True, False)
 
 
@@ -111,17 +111,17 @@ def test_rewards_can_be_exchanged():
     params = env_params(board)
     actions = jnp.array([jaxlake.Action.DOWN, jaxlake.Action.RIGHT, 0], jnp.int8)
 
-    def step_reward(function, actions=actions):
+    def compute_reward(function, actions=actions):
         environment = LakeEnvironment(reward=function) if function else LakeEnvironment()
         _, state = environment.reset(jax.random.key(0), params)
         return np.asarray(environment.step(jax.random.key(0), state, actions, params)[2])
 
-    assert step_reward(None) == np.float32(-0.01)
-    assert step_reward(sparse_reward) == 0
-    assert step_reward(agent_reward).tolist() == [0, 0, 0]
-    off_board = actions.at[1].set(jaxlake.Action.UP)
-    assert step_reward(None, off_board) == -1
-    assert step_reward(agent_reward, off_board).tolist() == [0, -1, 0]
+    assert compute_reward(None) == np.float32(-0.01)
+    assert compute_reward(sparse_reward) == 0
+    assert compute_reward(agent_reward).tolist() == [0, 0, 0]
+    off_board_actions = actions.at[1].set(jaxlake.Action.UP)
+    assert compute_reward(None, off_board_actions) == -1
+    assert compute_reward(agent_reward, off_board_actions).tolist() == [0, -1, 0]
 
 
 @pytest.mark.parametrize(
@@ -160,33 +160,33 @@ def test_actions_of_invalid_shape_or_dtype_are_rejected(actions):
             step(jax.random.key(0), state, jnp.asarray(actions), params)
 
 
-@pytest.mark.parametrize("split", [True, False])
-def test_reset_draws_filled_boards_uniformly(split):
+@pytest.mark.parametrize("use_split_keys", [True, False])
+def test_reset_draws_filled_boards_uniformly(use_split_keys):
     _, boards = draw_pool(4, 7, [3, 4], [2], 4, 2)
     filled = np.array([False, True, True, False, True, True, True])
     params = env_params(boards, filled=filled)
     keys = jax.random.split(jax.random.key(5), 10_000)
-    if not split:
+    if not use_split_keys:
         keys = jax.vmap(jax.random.key)(jnp.arange(10_000))
     _, state = jax.vmap(LakeEnvironment().reset, (0, None))(keys, params)
     counts = np.bincount(np.asarray(state.index), minlength=7)
     assert counts[5:].sum() == 0
     # Chi-square with 4 degrees of freedom is above 23.5 once in ten thousand.
     assert ((counts[:5] - 2000) ** 2 / 2000).sum() < 23.5
-    drawn = np.asarray(params.instances.starts)[:5]
-    assert np.array_equal(drawn, np.asarray(boards.starts)[filled])
+    starts = np.asarray(params.instances.starts)[:5]
+    assert np.array_equal(starts, np.asarray(boards.starts)[filled])
 
 
 def test_vmapped_params_equal_single_ones_without_retracing():
     environment = LakeEnvironment()
     pools = [draw_pool(seed, 6, [3 + seed], [2], 6, 2)[1] for seed in range(3)]
     params = [env_params(pool, max_steps=4 + seed) for seed, pool in enumerate(pools)]
-    traces = 0
+    num_traces = 0
 
     @jax.jit
     def play(key, params):
-        nonlocal traces
-        traces += 1
+        nonlocal num_traces
+        num_traces += 1
 
         def advance(state, key):
             actions = environment.action_space(params).sample(key)
@@ -197,12 +197,12 @@ def test_vmapped_params_equal_single_ones_without_retracing():
         return jax.lax.scan(advance, state, jax.random.split(key, 20))[1]
 
     keys = jax.random.split(jax.random.key(2), 3)
-    single = [jax.device_get(play(k, p)) for k, p in zip(keys, params, strict=True)]
-    assert traces == 1
-    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *params)
-    batched = jax.device_get(jax.jit(jax.vmap(play))(keys, stacked))
-    for i, expected in enumerate(single):
-        assert_same(select_rows(batched, i), expected)
+    expected_steps = [jax.device_get(play(k, p)) for k, p in zip(keys, params, strict=True)]
+    assert num_traces == 1
+    stacked_params = jax.tree.map(lambda *leaves: jnp.stack(leaves), *params)
+    batched_steps = jax.device_get(jax.jit(jax.vmap(play))(keys, stacked_params))
+    for i, expected in enumerate(expected_steps):
+        assert_same(select_rows(batched_steps, i), expected)
 
 
 def test_invalid_arguments_are_named():
@@ -243,12 +243,12 @@ def test_invalid_pools_are_rejected():
         env_params(boards, filled=np.ones(2, bool))
     with pytest.raises(ValueError, match="filled must be True for at least one board"):
         env_params(boards, filled=np.zeros(3, bool))
-    empty = replace(boards, agent_mask=np.array([[True] * 2, [False] * 2, [True] * 2]))
+    partial_boards = replace(boards, agent_mask=np.array([[True] * 2, [False] * 2, [True] * 2]))
     with pytest.raises(ValueError, match=r"1 of 3 without; pass filled=Generated"):
-        env_params(empty)
+        env_params(partial_boards)
     with pytest.raises(ValueError, match=r"an agent on every board, got 1 of 2 without$"):
-        env_params(empty, filled=np.array([True, True, False]))
-    assert int(env_params(empty, filled=np.array([True, False, True])).count) == 2
+        env_params(partial_boards, filled=np.array([True, True, False]))
+    assert int(env_params(partial_boards, filled=np.array([True, False, True])).count) == 2
     with pytest.raises(ValueError, match="at most 32x32"):
         env_params(pad_instance(jaxlake.parse_grid(["S G", "F F"]), 33, 2))
     with pytest.raises(ValueError, match="instances must have at least one board"):

@@ -12,7 +12,7 @@ from jaxlake.environment import AgentCentred, Compact, Planes, unpack_rows
 from jaxlake.environment.params import EnvParams, EnvState, env_params
 from tests.jaxlake.solver.boards import draw_pool
 
-N, K = 7, 4
+MAX_SIZE, MAX_AGENTS = 7, 4
 MOVES = oracles.MOVES
 
 
@@ -25,9 +25,9 @@ class Scene(NamedTuple):
 @pytest.fixture(scope="module")
 def scene() -> Scene:
     """Return boards with agents in free cells, including the first and the last."""
-    grids, boards = draw_pool(8, 40, [3, 4, 7], [2, 3], N, K)
+    grids, boards = draw_pool(8, 40, [3, 4, 7], [2, 3], MAX_SIZE, MAX_AGENTS)
     params = env_params(boards, max_steps=9)
-    positions = np.zeros((len(grids), K, 2), np.int8)
+    positions = np.zeros((len(grids), MAX_AGENTS, 2), np.int8)
     for i, grid in enumerate(grids):
         board = oracles.read(grid)
         cells = sorted(board.free)
@@ -58,8 +58,8 @@ def _read_boards(scene):
     return list(zip(boards, agent_cells, strict=True))
 
 
-def _expected_mask(board, cells):
-    mask = np.zeros((K, 5), bool)
+def _compute_action_mask(board, cells):
+    mask = np.zeros((MAX_AGENTS, 5), bool)
     mask[:, 0] = True
     for k, (r, c) in enumerate(cells):
         for action, (dr, dc) in MOVES.items():
@@ -69,10 +69,10 @@ def _expected_mask(board, cells):
 
 def test_compact_equals_the_grid(scene):
     observations = _observe(Compact(), scene)
-    rows = np.asarray(unpack_rows(jnp.asarray(observations.hole_rows), N))
-    assert np.array_equal(rows, np.asarray(scene.params.instances.holes))
+    holes = np.asarray(unpack_rows(jnp.asarray(observations.hole_rows), MAX_SIZE))
+    assert np.array_equal(holes, np.asarray(scene.params.instances.holes))
     for i, (board, cells) in enumerate(_read_boards(scene)):
-        assert np.array_equal(observations.action_mask[i], _expected_mask(board, cells))
+        assert np.array_equal(observations.action_mask[i], _compute_action_mask(board, cells))
         assert observations.agent_mask[i].sum() == len(cells)
         assert observations.goals[i][: len(cells)].tolist() == [list(goal) for goal in board.goals]
 
@@ -80,26 +80,26 @@ def test_compact_equals_the_grid(scene):
 def test_planes_equal_the_grid(scene):
     planes = _observe(Planes(), scene)
     for i, (board, cells) in enumerate(_read_boards(scene)):
-        expected = np.zeros((N, N, 1 + 2 * K), bool)
+        expected = np.zeros((MAX_SIZE, MAX_SIZE, 1 + 2 * MAX_AGENTS), bool)
         expected[..., 0] = True
         for r, c in board.free:
             expected[r, c, 0] = False
         for k, (cell, goal) in enumerate(zip(cells, board.goals, strict=True)):
             expected[(*cell, 1 + k)] = True
-            expected[(*goal, 1 + K + k)] = True
+            expected[(*goal, 1 + MAX_AGENTS + k)] = True
         assert np.array_equal(planes.board[i], expected)
-        assert np.array_equal(planes.action_mask[i], _expected_mask(board, cells))
+        assert np.array_equal(planes.action_mask[i], _compute_action_mask(board, cells))
 
 
 @pytest.mark.parametrize("radius", [1, 3, 9])
 def test_windows_show_neighbours_and_block_outside_cells(scene, radius):
     observations = _observe(AgentCentred(radius), scene)
-    W = 2 * radius + 1
-    assert observations.window.shape == (len(scene.grids), K, W, W, 4)
+    width = 2 * radius + 1
+    assert observations.window.shape == (len(scene.grids), MAX_AGENTS, width, width, 4)
     for i, (board, agent_cells) in enumerate(_read_boards(scene)):
-        expected = np.zeros((K, W, W, 4), bool)
+        expected = np.zeros((MAX_AGENTS, width, width, 4), bool)
         expected[..., 0] = True
-        to_goal = np.zeros((K, 2), int)
+        to_goal = np.zeros((MAX_AGENTS, 2), int)
         for k, (r, c) in enumerate(agent_cells):
             to_goal[k] = np.subtract(board.goals[k], agent_cells[k])
             for dr in range(-radius, radius + 1):

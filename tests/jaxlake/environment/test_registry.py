@@ -11,7 +11,7 @@ from jaxlake.environment import LakeSpec, make, register, registered, spec
 from tests.jaxlake.solver.boards import select_rows
 from tests.paths import ROOT
 
-POOLS = {
+POOL_DIGESTS = {
     "MAPF-FrozenLake-4x4-1ag-v0": "d026fa9ffec542ae",
     "MAPF-FrozenLake-4x4-2ag-v0": "a4236c7b510955db",
     "MAPF-FrozenLake-Dense-6x6-2ag-v0": "51fe8266b650f0d1",
@@ -24,25 +24,25 @@ CHANGELOG.md."""
 def test_documented_table_equals_the_registry():
     page = (ROOT / "docs/environment.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `(MAPF-\S+)` \| (.+) \|$", page, flags=re.MULTILINE)
-    documented = {id: cells.split(" | ") for id, cells in rows}
-    kinds = {id: spec(id) for id in registered()}
-    assert len(rows) == len(documented) > 15
-    assert documented == {
+    documented_rows = {id: cells.split(" | ") for id, cells in rows}
+    specs = {id: spec(id) for id in registered()}
+    assert len(rows) == len(documented_rows) > 15
+    assert documented_rows == {
         id: [
-            *(f"{kind.size}x{kind.size}", str(kind.num_agents), f"{kind.hole_ratio:g}"),
-            *(f"{kind.wait_ratio:g}", str(kind.max_steps)),
+            *(f"{lake.size}x{lake.size}", str(lake.num_agents), f"{lake.hole_ratio:g}"),
+            *(f"{lake.wait_ratio:g}", str(lake.max_steps)),
         ]
-        for id, kind in kinds.items()
+        for id, lake in specs.items()
     }
-    for id, kind in kinds.items():
+    for id, lake in specs.items():
         assert re.search(r"-(\d+)x\1-(\d)ag-v\d+$", id).groups() == (
-            str(kind.size),
-            str(kind.num_agents),
+            str(lake.size),
+            str(lake.num_agents),
         )
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("id", "digest"), POOLS.items())
+@pytest.mark.parametrize(("id", "digest"), POOL_DIGESTS.items())
 def test_pool_of_an_id_is_frozen_per_version(id, digest):
     _, params = make(id, num_instances=32)
     boards = jax.device_get(params.instances)

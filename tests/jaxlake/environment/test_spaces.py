@@ -13,8 +13,8 @@ def test_joint_actions_are_uniform_and_independent():
     samples = jax.vmap(space.sample)(jax.random.split(jax.random.key(0), 25_000))
     assert samples.dtype == jnp.int8
     assert samples.shape == (25_000, 3)
-    joint = np.asarray(samples, int) @ [25, 5, 1]
-    counts = np.bincount(joint, minlength=125)
+    joint_actions = np.asarray(samples, int) @ [25, 5, 1]
+    counts = np.bincount(joint_actions, minlength=125)
     # Chi-square with 124 degrees of freedom is above 190 once in ten thousand.
     assert ((counts - 200) ** 2 / 200).sum() < 190
 
