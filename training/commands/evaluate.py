@@ -165,7 +165,7 @@ def _evaluate_benchmark(args: argparse.Namespace, config: "RunConfig", policy: A
         )
     folder = read_folder(args.benchmark)
     indices = select_board_indices(
-        folder.boards, agent_counts=args.agents, sizes=args.sizes, max_boards=args.limit
+        folder.boards, agents=args.agents, sizes=args.sizes, max_boards=args.limit
     )
     answerer = _open_answerer(args, config, policy, folder.boards, request)
     return evaluate_benchmark(
