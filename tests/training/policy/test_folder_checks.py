@@ -19,26 +19,26 @@ from training.policy.model_check import require_loadable_policy
 from training.policy.model_folders import PACKAGED_MODELS, require_model
 from training.schema import load
 
-BASE = PACKAGED_MODELS["jaxlake-base"]
+BASE_MODEL = PACKAGED_MODELS["jaxlake-base"]
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A copy of the shipped model without digests."""
-    model = shutil.copytree(BASE, tmp_path / "model")
+    model = shutil.copytree(BASE_MODEL, tmp_path / "model")
     (model / "SHA256SUMS").unlink()
     return model
 
 
 def test_shipped_model_is_intact():
-    require_safe_folder(BASE, complete=True)
+    require_safe_folder(BASE_MODEL, complete=True)
 
 
 @pytest.mark.parametrize("complete", [True, False])
 def test_changed_file_is_named(complete, tmp_path):
     rng = random.Random(1)
     for number, name in enumerate(["model.safetensors", "config.json", "tokenizer.json"] * 4):
-        model = shutil.copytree(BASE, tmp_path / str(number))
+        model = shutil.copytree(BASE_MODEL, tmp_path / str(number))
         content = bytearray((model / name).read_bytes())
         content[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
         (model / name).write_bytes(content)
@@ -69,15 +69,15 @@ def test_weights_outside_the_folder_are_rejected(name, folder):
         require_safe_folder(folder)
 
 
-@pytest.mark.parametrize("number", [4_000_000_000, -1, 1.5, True, "7"])
-@pytest.mark.parametrize("added", [True, False])
-def test_large_token_id_is_rejected(added, number, folder):
-    content = json.loads((folder / "tokenizer.json").read_text())
-    if added:
-        content["added_tokens"].append({"id": number, "content": "x"})
+@pytest.mark.parametrize("token_id", [4_000_000_000, -1, 1.5, True, "7"])
+@pytest.mark.parametrize("is_added_token", [True, False])
+def test_large_token_id_is_rejected(is_added_token, token_id, folder):
+    tokenizer = json.loads((folder / "tokenizer.json").read_text())
+    if is_added_token:
+        tokenizer["added_tokens"].append({"id": token_id, "content": "x"})
     else:
-        content["model"]["vocab"]["x"] = number
-    (folder / "tokenizer.json").write_text(json.dumps(content))
+        tokenizer["model"]["vocab"]["x"] = token_id
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
     with pytest.raises(ModelFolderError, match="token ids must be in"):
         require_safe_folder(folder)
 
@@ -114,9 +114,9 @@ def test_endless_template_is_rejected(template, folder, monkeypatch):
     ],
 )
 def test_from_hf_rejects_invalid_values(fields):
-    content: dict[str, Any] = json.loads((BASE / "config.json").read_text())
+    config: dict[str, Any] = json.loads((BASE_MODEL / "config.json").read_text())
     with pytest.raises(ValueError, match=next(iter(fields))):
-        DecoderConfig.from_hf(content | fields)
+        DecoderConfig.from_hf(config | fields)
 
 
 @pytest.mark.slow

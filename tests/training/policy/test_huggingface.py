@@ -23,29 +23,29 @@ from training.policy.huggingface import ModelFolderError
 CONFIG = DecoderConfig(50, 16, 24, 3, 4, 2, head_dim=6, initializer_range=0.2)
 KEY = "model.layers.1.self_attn.k_proj.weight"
 EMBEDDINGS = "model.embed_tokens.weight"
-IDS = np.arange(24, dtype=np.int32).reshape(2, 12) * 2
+INPUT_IDS = np.arange(24, dtype=np.int32).reshape(2, 12) * 2
 
 
-def make_torch_twin(tied, dtype=torch.float32, seed=0):
+def make_torch_model(tied, dtype=torch.float32, seed=0):
     torch.manual_seed(seed)
     fields = CONFIG.to_hf() | {"tie_word_embeddings": tied}
-    twin = Qwen3ForCausalLM(TorchConfig(**fields)).to(dtype)
+    torch_model = Qwen3ForCausalLM(TorchConfig(**fields)).to(dtype)
     with torch.no_grad():
-        for name, parameter in twin.named_parameters():
+        for name, parameter in torch_model.named_parameters():
             if "norm" in name:
                 parameter.add_(0.3 * torch.randn(parameter.shape))
-    return twin.eval()
+    return torch_model.eval()
 
 
 def torch_logits(folder):
-    twin = Qwen3ForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    torch_model = Qwen3ForCausalLM.from_pretrained(folder, dtype=torch.float32)
     with torch.no_grad():
-        return twin(torch.tensor(IDS, dtype=torch.long)).logits.numpy()
+        return torch_model(torch.tensor(INPUT_IDS, dtype=torch.long)).logits.numpy()
 
 
 def jax_logits(model):
-    positions, mask = np.arange(12)[None].repeat(2, axis=0), jnp.ones(IDS.shape, bool)
-    return np.asarray(nnx.jit(lambda m: m.logits(m(IDS, positions, mask)))(model))
+    positions, mask = np.arange(12)[None].repeat(2, axis=0), jnp.ones(INPUT_IDS.shape, bool)
+    return np.asarray(nnx.jit(lambda m: m.logits(m(INPUT_IDS, positions, mask)))(model))
 
 
 def make_decoder(seed):
@@ -60,7 +60,7 @@ def folder(tmp_path):
 @pytest.mark.parametrize("tied", [False, True])
 @pytest.mark.parametrize("shard_size", ["5GB", "5KB"])
 def test_transformers_folder_round_trips(tied, shard_size, tmp_path):
-    make_torch_twin(tied).save_pretrained(tmp_path / "a", max_shard_size=shard_size)
+    make_torch_model(tied).save_pretrained(tmp_path / "a", max_shard_size=shard_size)
     assert (tmp_path / "a" / "model.safetensors.index.json").exists() == (shard_size == "5KB")
     model = huggingface.load(tmp_path / "a")
     expected = torch_logits(tmp_path / "a")
@@ -70,7 +70,7 @@ def test_transformers_folder_round_trips(tied, shard_size, tmp_path):
 
 
 def test_sharded_folder_equals_the_single_file(tmp_path):
-    make_torch_twin(tied=False).save_pretrained(tmp_path / "a")
+    make_torch_model(tied=False).save_pretrained(tmp_path / "a")
     model = huggingface.load(tmp_path / "a")
     huggingface.save(model, tmp_path / "b", tokenizer_from=None, max_shard_bytes=6000)
     index = json.loads((tmp_path / "b" / "model.safetensors.index.json").read_text())
@@ -86,9 +86,9 @@ def test_sharded_folder_equals_the_single_file(tmp_path):
 
 @pytest.mark.parametrize(("tied", "untied"), [(False, False), (True, False), (True, True)])
 def test_state_tensor_names_match_transformers(tied, untied, tmp_path):
-    twin = make_torch_twin(tied)
-    twin.save_pretrained(tmp_path / "a")
-    expected = {name: value.numpy() for name, value in twin.state_dict().items()}
+    torch_model = make_torch_model(tied)
+    torch_model.save_pretrained(tmp_path / "a")
+    expected = {name: value.numpy() for name, value in torch_model.state_dict().items()}
     if tied and not untied:
         del expected["lm_head.weight"]
     tensors = list(huggingface.state_tensors(huggingface.load(tmp_path / "a"), untied=untied))
@@ -99,25 +99,26 @@ def test_state_tensor_names_match_transformers(tied, untied, tmp_path):
 
 
 def test_tied_checkpoint_may_repeat_its_head(tmp_path):
-    make_torch_twin(tied=True).save_pretrained(tmp_path / "a")
-    before = jax_logits(huggingface.load(tmp_path / "a"))
+    make_torch_model(tied=True).save_pretrained(tmp_path / "a")
+    expected = jax_logits(huggingface.load(tmp_path / "a"))
     edit_tensors(tmp_path / "a", lambda t: t.update({"lm_head.weight": t[EMBEDDINGS]}))
-    np.testing.assert_array_equal(jax_logits(huggingface.load(tmp_path / "a")), before)
+    np.testing.assert_array_equal(jax_logits(huggingface.load(tmp_path / "a")), expected)
 
 
 def test_bfloat16_weights_round_trip_bitwise(tmp_path):
-    make_torch_twin(tied=False, dtype=torch.bfloat16).save_pretrained(tmp_path / "a")
+    make_torch_model(tied=False, dtype=torch.bfloat16).save_pretrained(tmp_path / "a")
     model = huggingface.load(tmp_path / "a", param_dtype=jnp.bfloat16, dtype=jnp.bfloat16)
     huggingface.save(model, tmp_path / "b", tokenizer_from=None)
-    saved, original = (load_file(tmp_path / name / "model.safetensors") for name in "ba")
-    assert saved.keys() == original.keys()
-    for name, value in original.items():
-        assert saved[name].dtype == value.dtype == jnp.bfloat16
-        np.testing.assert_array_equal(saved[name].view(np.uint16), value.view(np.uint16))
+    tensors, expected = (load_file(tmp_path / name / "model.safetensors") for name in "ba")
+    assert tensors.keys() == expected.keys()
+    for name, value in expected.items():
+        assert tensors[name].dtype == value.dtype == jnp.bfloat16
+        np.testing.assert_array_equal(tensors[name].view(np.uint16), value.view(np.uint16))
     assert json.loads((tmp_path / "b/config.json").read_text())["dtype"] == "bfloat16"
-    wide = huggingface.load(tmp_path / "a")
-    assert {leaf.dtype for leaf in jax.tree.leaves(nnx.state(wide))} == {jnp.dtype("float32")}
-    np.testing.assert_allclose(jax_logits(wide), torch_logits(tmp_path / "a"), atol=1e-4, rtol=1e-4)
+    model = huggingface.load(tmp_path / "a")
+    assert {leaf.dtype for leaf in jax.tree.leaves(nnx.state(model))} == {jnp.dtype("float32")}
+    logits = jax_logits(model)
+    np.testing.assert_allclose(logits, torch_logits(tmp_path / "a"), atol=1e-4, rtol=1e-4)
 
 
 def test_exported_folder_keeps_tokenizer_and_special_ids(folder):
@@ -136,7 +137,7 @@ def test_exported_folder_keeps_tokenizer_and_special_ids(folder):
 
 def test_interrupted_save_loses_nothing(folder):
     expected = jax_logits(huggingface.load(folder))
-    program = """
+    script = """
 import os, sys
 from flax import nnx
 from training.policy import huggingface
@@ -147,8 +148,8 @@ rename = os.replace
 os.replace = lambda a, b: os._exit(17) if str(a).endswith(".partial") else rename(a, b)
 huggingface.save(model, sys.argv[1], tokenizer_from=None)
 """
-    died = subprocess.run([sys.executable, "-c", program, str(folder)], check=False, timeout=120)
-    assert died.returncode == 17
+    process = subprocess.run([sys.executable, "-c", script, str(folder)], check=False, timeout=120)
+    assert process.returncode == 17
     assert not folder.exists()
     np.testing.assert_array_equal(jax_logits(huggingface.load(folder)), expected)
     huggingface.save(make_decoder(seed=7), folder, tokenizer_from=None)
@@ -160,33 +161,33 @@ def edit_config(folder, **changes):
     (folder / "config.json").write_text(json.dumps(config | changes))
 
 
-def edit_tensors(folder, change):
+def edit_tensors(folder, edit):
     tensors = load_file(folder / "model.safetensors")
-    change(tensors)
+    edit(tensors)
     save_file(tensors, folder / "model.safetensors")
 
 
-def put(folder, name, value):
+def set_tensor(folder, name, value):
     edit_tensors(folder, lambda tensors: tensors.update({name: value}))
 
 
-def truncate(folder, keep):
+def truncate(folder, end):
     file = folder / "model.safetensors"
-    file.write_bytes(file.read_bytes()[:keep])
+    file.write_bytes(file.read_bytes()[:end])
 
 
-def shard_without(folder):
+def remove_shard(folder):
     model = huggingface.load(folder)
     huggingface.save(model, folder, tokenizer_from=None, max_shard_bytes=6000)
     next(iter(sorted(folder.glob("model-00002*")))).unlink()
 
 
-def bad_index(folder):
+def write_bad_index(folder):
     weights = folder / "model.safetensors"
     weights.rename(f"{weights}.index.json").write_text('{"weight_map": []}')
 
 
-BROKEN = {
+DAMAGES = {
     "no folder": (shutil.rmtree, ["model", "does not exist"]),
     "no config": (lambda f: (f / "config.json").unlink(), ["model", "no config.json"]),
     "config no JSON": (lambda f: (f / "config.json").write_text("{"), ["config.json", "not JSON"]),
@@ -195,13 +196,13 @@ BROKEN = {
     "half weights": (lambda f: truncate(f, -50), ["model.safetensors", "truncated"]),
     "missing tensor": (lambda f: edit_tensors(f, lambda t: t.pop(KEY)), ["model", KEY, "has no"]),
     "unexpected tensor": (
-        lambda f: put(f, "q.bias", np.ones(3)),
+        lambda f: set_tensor(f, "q.bias", np.ones(3)),
         ["model", "q.bias", "do not match"],
     ),
-    "wrong shape": (lambda f: put(f, KEY, np.ones((3, 4))), [KEY, "(3, 4)", "(12, 16)"]),
-    "wrong dtype": (lambda f: put(f, KEY, np.ones((12, 16), np.int32)), [KEY, "I32", "F32"]),
-    "bad index": (bad_index, ["weight_map must map tensor names to files, got []"]),
-    "missing shard": (shard_without, ["model", "model-00002-of", "index"]),
+    "wrong shape": (lambda f: set_tensor(f, KEY, np.ones((3, 4))), [KEY, "(3, 4)", "(12, 16)"]),
+    "wrong dtype": (lambda f: set_tensor(f, KEY, np.ones((12, 16), np.int32)), [KEY, "I32", "F32"]),
+    "bad index": (write_bad_index, ["weight_map must map tensor names to files, got []"]),
+    "missing shard": (remove_shard, ["model", "model-00002-of", "index"]),
     "one infinity": (
         lambda f: edit_tensors(f, lambda t: t[KEY].__setitem__((3, 4), np.inf)),
         ["model", KEY, "must be finite"],
@@ -229,20 +230,20 @@ def test_load_follows_the_weight_map(folder):
 
 
 def test_old_rotary_frequencies_are_ignored(folder):
-    before = huggingface.load(folder)
-    put(folder, "model.layers.0.self_attn.rotary_emb.inv_freq", np.ones(2, np.float32))
-    after = huggingface.load(folder)
-    jax.tree.map(np.testing.assert_array_equal, nnx.state(after), nnx.state(before))
+    expected_model = huggingface.load(folder)
+    set_tensor(folder, "model.layers.0.self_attn.rotary_emb.inv_freq", np.ones(2, np.float32))
+    model = huggingface.load(folder)
+    jax.tree.map(np.testing.assert_array_equal, nnx.state(model), nnx.state(expected_model))
 
 
-@pytest.mark.parametrize("name", BROKEN)
+@pytest.mark.parametrize("name", DAMAGES)
 def test_broken_folder_is_rejected_by_name(name, folder):
-    break_it, named = BROKEN[name]
-    break_it(folder)
-    with pytest.raises(ModelFolderError) as caught:
+    damage, message_parts = DAMAGES[name]
+    damage(folder)
+    with pytest.raises(ModelFolderError) as error_info:
         huggingface.load(folder)
-    for part in named:
-        assert part in str(caught.value)
+    for part in message_parts:
+        assert part in str(error_info.value)
 
 
 def test_resolve_finds_a_hub_model_in_the_local_cache(folder, tmp_path, monkeypatch):

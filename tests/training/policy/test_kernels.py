@@ -3,6 +3,8 @@
 These tests interpret the kernel in JAX, without a GPU.
 """
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -16,26 +18,26 @@ from training.policy.attention import make_causal_attention, make_shared_prompt_
 from training.policy.decoder import Decoder
 from training.policy.kernels import AttentionImplementation, select_attention
 
-PLAIN = AttentionImplementation(kind="plain")
+PLAIN_ATTENTION = AttentionImplementation(kind="plain")
 
 
-def arrays(seed: int, *shapes: tuple[int, ...]) -> list[jax.Array]:
+def make_arrays(seed: int, *shapes: tuple[int, ...]) -> list[jax.Array]:
     rng = np.random.default_rng(seed)
     return [jnp.asarray(rng.standard_normal(shape), jnp.float32) for shape in shapes]
 
 
-def check_kernel(attention, tokens: list[jax.Array], is_query: np.ndarray, **options) -> None:
-    """Assert that both implementations give equal values and gradients where `is_query`."""
-    weights = arrays(9, tokens[0].shape)[0] * is_query[..., None, None]
+def check_kernel(make_attention, inputs: list[jax.Array], is_query: np.ndarray, **options) -> None:
+    """Assert that both backends give equal values and gradients where `is_query`."""
+    weights = make_arrays(9, inputs[0].shape)[0] * is_query[..., None, None]
 
-    def run_loss(how):
-        def loss(*tokens):
-            attended = attention(how)(*tokens)
-            return jnp.sum(attended * weights), attended
+    def run_loss(backend):
+        def loss(*inputs):
+            output = make_attention(backend)(*inputs)
+            return jnp.sum(output * weights), output
 
-        return jax.jit(jax.value_and_grad(loss, argnums=(0, 1, 2), has_aux=True))(*tokens)
+        return jax.jit(jax.value_and_grad(loss, argnums=(0, 1, 2), has_aux=True))(*inputs)
 
-    (_, expected), expected_gradients = run_loss(PLAIN)
+    (_, expected), expected_gradients = run_loss(PLAIN_ATTENTION)
     (_, value), gradients = run_loss(AttentionImplementation("triton", interpret=True, **options))
     np.testing.assert_allclose(value[is_query], expected[is_query], atol=3e-6)
     for gradient, expected_gradient in zip(gradients, expected_gradients, strict=True):
@@ -59,58 +61,60 @@ def test_packed_rows_attend_to_prompt_and_own_completion(monkeypatch):
         bucket=8,
         pad_id=0,
     )
-    groups, width = packed.prompt_ids.shape[2], packed.input_ids.shape[1:]
+    prompt_length, row_shape = packed.prompt_ids.shape[2], packed.input_ids.shape[1:]
     assert np.ptp(packed.completions[0], axis=1).max() > 0  # several completions in one row
-    count = 2 * groups + int(np.prod(width))
-    tokens = arrays(1, (1, count, 4, 64), (1, count, 2, 64), (1, count, 2, 64))
+    length = 2 * prompt_length + int(np.prod(row_shape))
+    inputs = make_arrays(1, (1, length, 4, 64), (1, length, 2, 64), (1, length, 2, 64))
     masks = [packed.prompt_mask.reshape(1, -1), packed.is_target.reshape(1, -1)]
 
-    def attention(how):
+    def make_attention(backend):
         return make_shared_prompt_attention(
-            jnp.asarray(packed.prompt_mask), packed.row_prompts, packed.completions, how
+            jnp.asarray(packed.prompt_mask), packed.row_prompts, packed.completions, backend
         )
 
-    check_kernel(attention, tokens, np.concatenate(masks, axis=1))
+    check_kernel(make_attention, inputs, np.concatenate(masks, axis=1))
 
 
 def test_plain_sequences_attend_to_unmasked_tokens():
     mask = np.ones((2, 300), bool)
     mask[0, 211:], mask[1, :29], mask[1, 280:] = False, False, False
-    tokens = arrays(2, *[(2, 300, 2, 64)] * 3)
-    check_kernel(lambda how: make_causal_attention(jnp.asarray(mask), how), tokens, mask)
+    inputs = make_arrays(2, *[(2, 300, 2, 64)] * 3)
+    check_kernel(partial(make_causal_attention, jnp.asarray(mask)), inputs, mask)
 
 
-@pytest.mark.parametrize(("steps", "parts"), [pytest.param(1, 5, marks=pytest.mark.slow), (9, 3)])
-def test_gradients_are_equal_for_score_chunks(steps, parts, monkeypatch):
+@pytest.mark.parametrize(
+    ("num_steps", "num_parts"), [pytest.param(1, 5, marks=pytest.mark.slow), (9, 3)]
+)
+def test_gradients_are_equal_for_score_chunks(num_steps, num_parts, monkeypatch):
     """Chunks of 128 or 256 queries, shorter than the whole sequence, give equal gradients.
 
     The second half of a row is a separate completion. No program writes gradients of its scores
     for the first 128 keys, but the kernel for queries reads there.
     """
-    prompt, width = 60, 640
-    size = 2 * (128 + width) * triton_attention.STEP * 4  # heads, keys, queries, float32
-    monkeypatch.setattr(triton_attention, "GRADIENT_BYTES", steps * size)
-    segments = (np.arange(width) >= 192).astype(np.int32)[None, None]
-    mask = np.arange(prompt)[None, None] < prompt - 7
-    tokens = arrays(4, *[(1, prompt + width, heads, 64) for heads in (2, 1, 1)])
-    is_query = np.concatenate([mask.reshape(1, -1), np.ones((1, width), bool)], axis=1)
+    prompt_length, row_length = 60, 640
+    step_bytes = 2 * (128 + row_length) * triton_attention.STEP * 4  # heads, keys, queries, float32
+    monkeypatch.setattr(triton_attention, "GRADIENT_BYTES", num_steps * step_bytes)
+    segments = (np.arange(row_length) >= 192).astype(np.int32)[None, None]
+    mask = np.arange(prompt_length)[None, None] < prompt_length - 7
+    inputs = make_arrays(4, *[(1, prompt_length + row_length, heads, 64) for heads in (2, 1, 1)])
+    is_query = np.concatenate([mask.reshape(1, -1), np.ones((1, row_length), bool)], axis=1)
 
-    def attention(how):
-        row = jnp.zeros((1, 1), jnp.int32)
-        return make_shared_prompt_attention(jnp.asarray(mask), row, jnp.asarray(segments), how)
+    def make_attention(backend):
+        arguments = jnp.asarray(mask), jnp.zeros((1, 1), jnp.int32), jnp.asarray(segments)
+        return make_shared_prompt_attention(*arguments, backend)
 
-    attend = attention(AttentionImplementation("triton", interpret=True))
-    program = jax.make_jaxpr(jax.grad(lambda *tokens: attend(*tokens).sum()))(*tokens)
-    assert f"flash_key_value_grads_in_{parts}" in str(program)
-    check_kernel(attention, tokens, is_query)
+    attend = make_attention(AttentionImplementation("triton", interpret=True))
+    program = jax.make_jaxpr(jax.grad(lambda *inputs: attend(*inputs).sum()))(*inputs)
+    assert f"flash_key_value_grads_in_{num_parts}" in str(program)
+    check_kernel(make_attention, inputs, is_query)
 
 
 @pytest.mark.slow
 def test_mesh_devices_attend_to_their_own_heads():
     mesh = jax.make_mesh((1, 1), ("fsdp", "tensor"), axis_types=(jax.sharding.AxisType.Auto,) * 2)
     mask = np.arange(256) < np.array([256, 200])[:, None]
-    tokens = arrays(3, (2, 256, 4, 64), (2, 256, 2, 64), (2, 256, 2, 64))
-    check_kernel(lambda how: make_causal_attention(jnp.asarray(mask), how), tokens, mask, mesh=mesh)
+    inputs = make_arrays(3, (2, 256, 4, 64), (2, 256, 2, 64), (2, 256, 2, 64))
+    check_kernel(partial(make_causal_attention, jnp.asarray(mask)), inputs, mask, mesh=mesh)
 
 
 @pytest.mark.parametrize(
@@ -132,14 +136,14 @@ def test_kernel_selection_follows_setting_and_shape(
     assert select_attention(setting, platform=platform, dtype=dtype, **shape) == kind
 
 
-def test_kind_for_is_blockwise_without_triton(monkeypatch):
+def test_select_attention_is_blockwise_without_triton(monkeypatch):
     monkeypatch.setattr(kernels, "has_triton_backend", lambda: False)
     shape = {"dtype": "bfloat16", "head_dim": 128, "num_key_heads": 4, "tensor_axis_size": 1}
     assert select_attention("auto", platform="gpu", **shape) == "blockwise"
 
 
-@pytest.mark.parametrize(("remat", "attended"), [(True, False), ("all_but_attention", True)])
-def test_remat_saves_the_named_values(remat, attended):
+@pytest.mark.parametrize(("remat", "saves_attention"), [(True, False), ("all_but_attention", True)])
+def test_remat_saves_the_named_values(remat, saves_attention):
     """Seen in a gradient's program: what the loop over layers hands on, of each of 9 layers."""
     config = DecoderConfig(64, 128, 192, 9, 2, 1, head_dim=64)
     options = {"dtype": jnp.bfloat16, "remat": remat, "attention": "triton"}
@@ -148,18 +152,18 @@ def test_remat_saves_the_named_values(remat, attended):
     prompts, rows = jnp.ones((1, 1, 256), jnp.int32), jnp.zeros((1, 2, 256), jnp.int32)
 
     def loss(params):
-        model, of_rows = nnx.merge(graphdef, params), jnp.zeros((1, 2), jnp.int32)
-        hidden = model.continue_prompts(prompts, prompts > 0, of_rows, rows, rows, rows)
+        model, row_prompts = nnx.merge(graphdef, params), jnp.zeros((1, 2), jnp.int32)
+        hidden = model.continue_prompts(prompts, prompts > 0, row_prompts, rows, rows, rows)
         return hidden.sum(dtype=jnp.float32)
 
-    loops = [
+    scans = [
         equation
         for equation in jax.make_jaxpr(jax.grad(loss))(params).eqns
         if equation.primitive.name == "scan"
     ]
-    saved_shapes = {variable.aval.shape[1:] for variable in loops[0].outvars}
+    saved_shapes = {variable.aval.shape[1:] for variable in scans[0].outvars}
     assert (1, 768, 128) in saved_shapes  # the input
     assert (
         {(2, 256, 2, 64), (2, 2, 256)} <= saved_shapes
-    ) == attended  # of rows, and their normaliser
+    ) == saves_attention  # of rows, and their normaliser
     assert (1, 768, 384) not in saved_shapes  # gate and up

@@ -9,34 +9,34 @@ import pytest
 from training.policy.model_folders import replace_folder
 
 
-def write(folder: Path, text: str) -> None:
-    with replace_folder(folder) as partial:
-        (partial / "below").mkdir()
+def write_folder(folder: Path, text: str) -> None:
+    with replace_folder(folder) as partial_folder:
+        (partial_folder / "below").mkdir()
         for name in ("weights", "below/config"):
-            (partial / name).write_text(text)
+            (partial_folder / name).write_text(text)
 
 
-def test_replaced_syncs_before_renaming(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_replace_folder_syncs_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sync, rename = os.fsync, os.replace
-    synced: set[int] = set()
-    not_synced: list[set[int]] = []
+    synced_inodes: set[int] = set()
+    unsynced_inodes: list[set[int]] = []
 
-    def fsync(descriptor: int) -> None:
+    def record_fsync(descriptor: int) -> None:
         sync(descriptor)
-        synced.add(os.fstat(descriptor).st_ino)
+        synced_inodes.add(os.fstat(descriptor).st_ino)
 
-    def replace(source: Path, target: Path) -> None:
+    def check_replace(source: Path, target: Path) -> None:
         inodes = {path.stat().st_ino for path in (source, *source.rglob("*"))}
         assert len(inodes) == 4
-        not_synced.append(inodes - synced)
+        unsynced_inodes.append(inodes - synced_inodes)
         rename(source, target)
 
-    monkeypatch.setattr(os, "fsync", fsync)
-    monkeypatch.setattr(os, "replace", replace)
-    write(tmp_path / "model", "old")
-    write(tmp_path / "model", "new")
-    assert not_synced == [set()] * 3
-    assert tmp_path.stat().st_ino in synced
+    monkeypatch.setattr(os, "fsync", record_fsync)
+    monkeypatch.setattr(os, "replace", check_replace)
+    write_folder(tmp_path / "model", "old")
+    write_folder(tmp_path / "model", "new")
+    assert unsynced_inodes == [set()] * 3
+    assert tmp_path.stat().st_ino in synced_inodes
     assert (tmp_path / "model/below/config").read_text() == "new"
     assert os.listdir(tmp_path) == ["model"]
 
@@ -45,9 +45,9 @@ def test_failed_sync_keeps_old_folder(tmp_path: Path, monkeypatch: pytest.Monkey
     def fail(descriptor: int) -> None:
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
-    write(tmp_path / "model", "old")
+    write_folder(tmp_path / "model", "old")
     monkeypatch.setattr(os, "fsync", fail)
     with pytest.raises(OSError, match=r"Input/output error: .*partial/"):
-        write(tmp_path / "model", "new")
+        write_folder(tmp_path / "model", "new")
     assert (tmp_path / "model/weights").read_text() == "old"
     assert os.listdir(tmp_path) == ["model"]

@@ -34,39 +34,40 @@ def test_plain_prompt_starts_with_tokenizer_prefix(tmp_path: Path) -> None:
     policy, _ = load_policy(folder, ModelConfig(), PromptConfig(), length_bucket=16)
     file = folder / "tokenizer.json"
     tree = json.loads(file.read_text())
-    begin = {"SpecialToken": {"id": "<|endoftext|>", "type_id": 0}}
-    text = {"Sequence": {"id": "A", "type_id": 0}}
-    number = policy.tokenizer.convert_tokens_to_ids("<|endoftext|>")
-    special_token = {"id": "<|endoftext|>", "ids": [number], "tokens": ["<|endoftext|>"]}
+    begin_part = {"SpecialToken": {"id": "<|endoftext|>", "type_id": 0}}
+    text_part = {"Sequence": {"id": "A", "type_id": 0}}
+    token_id = policy.tokenizer.convert_tokens_to_ids("<|endoftext|>")
+    special_token = {"id": "<|endoftext|>", "ids": [token_id], "tokens": ["<|endoftext|>"]}
     tree["post_processor"] = {
         "type": "TemplateProcessing",
-        "single": [begin, text],
-        "pair": [begin, text, {"Sequence": {"id": "B", "type_id": 1}}],
+        "single": [begin_part, text_part],
+        "pair": [begin_part, text_part, {"Sequence": {"id": "B", "type_id": 1}}],
         "special_tokens": {"<|endoftext|>": special_token},
     }
     file.write_text(json.dumps(tree))
     prefixed_policy, _ = load_policy(folder, ModelConfig(), PromptConfig(), length_bucket=16)
     board = "S F G\n"
-    assert prefixed_policy.encode_prompt(board) == [number, *policy.encode_prompt(board)]
+    assert prefixed_policy.encode_prompt(board) == [token_id, *policy.encode_prompt(board)]
     assert prefixed_policy.encode_answer(board) == policy.encode_answer(board)
     prefixed_policy.tokenizer.chat_template = "{{ messages[0]['content'] }}"
-    chat = replace(prefixed_policy, prompt=PromptConfig(chat=True))
-    assert chat.encode_prompt(board) == policy.encode_prompt(board)
+    chat_policy = replace(prefixed_policy, prompt=PromptConfig(chat=True))
+    assert chat_policy.encode_prompt(board) == policy.encode_prompt(board)
 
 
-ON_TWO_DEVICES = """\
+SCORING_SCRIPT = """\
 import sys
 from pathlib import Path
 
 import numpy as np
 
 from training.policy.policy import load_policy
-from training.schema import Model, Prompt
-from training.schema.model_sections import Mesh
+from training.schema import ModelConfig, PromptConfig
+from training.schema.model_sections import MeshConfig
 
 sequences = [[5, 6, 7], [8, 9], [10, 11, 12, 13]]
-for mesh in (Mesh(fsdp=1), Mesh(fsdp=2)):
-    policy, params = load_policy(Path(sys.argv[1]), Model(mesh=mesh), Prompt(), length_bucket=16)
+folder, prompt = Path(sys.argv[1]), PromptConfig()
+for mesh in (MeshConfig(fsdp=1), MeshConfig(fsdp=2)):
+    policy, params = load_policy(folder, ModelConfig(mesh=mesh), prompt, length_bucket=16)
     np.savez(f"{sys.argv[2]}/{mesh.fsdp}.npz", *policy.logprobs(params, sequences))
 """
 
@@ -76,7 +77,7 @@ def test_scoring_fewer_sequences_than_devices(tmp_path: Path) -> None:
     command = [
         sys.executable,
         "-c",
-        ON_TWO_DEVICES,
+        SCORING_SCRIPT,
         str(PACKAGED_MODELS["jaxlake-base"]),
         str(tmp_path),
     ]
@@ -87,20 +88,20 @@ def test_scoring_fewer_sequences_than_devices(tmp_path: Path) -> None:
             np.testing.assert_allclose(two_devices[name], expected, atol=1e-5)
 
 
-DEEP = '{"a":' * 100_000
+DEEP_JSON = '{"a":' * 100_000
 
 
 @pytest.mark.parametrize(
-    ("name", "what"),
+    ("name", "message"),
     [
         ("tokenizer.json", "its tokenizer can't be read: "),
         ("tokenizer_config.json", "its tokenizer can't be read: "),
         ("config.json", "config.json"),
     ],
 )
-def test_file_of_another_format_is_named(name: str, what: str, tmp_path: Path) -> None:
+def test_file_of_another_format_is_named(name: str, message: str, tmp_path: Path) -> None:
     folder = shutil.copytree(PACKAGED_MODELS["jaxlake-base"], tmp_path / "model")
-    for content in ("[1]", "null", DEEP):
+    for content in ("[1]", "null", DEEP_JSON):
         (folder / name).write_text(content)
-        with pytest.raises(UserError, match=what):
+        with pytest.raises(UserError, match=message):
             load_policy(folder, ModelConfig(), PromptConfig(), length_bucket=16)

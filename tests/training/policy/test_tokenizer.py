@@ -51,21 +51,21 @@ def test_numbers_are_tokenized_by_digit(tokenizer, number):
 
 
 def test_train_tokenizer_is_deterministic(tokenizer):
-    again = train_tokenizer(iter(TEXTS), 512)
-    assert again.backend_tokenizer.to_str() == tokenizer.backend_tokenizer.to_str()
+    second_tokenizer = train_tokenizer(iter(TEXTS), 512)
+    assert second_tokenizer.backend_tokenizer.to_str() == tokenizer.backend_tokenizer.to_str()
 
 
 def test_auto_tokenizer_reads_the_saved_folder(tokenizer, tmp_path):
     from transformers import AutoTokenizer
 
     tokenizer.save_pretrained(tmp_path)
-    read = AutoTokenizer.from_pretrained(tmp_path)
-    assert repr(load_tokenizer(tmp_path)) == repr(read)
+    loaded_tokenizer = AutoTokenizer.from_pretrained(tmp_path)
+    assert repr(load_tokenizer(tmp_path)) == repr(loaded_tokenizer)
     text = render(parse_grid(BOARDS[0]), "compact") + ANSWERS[0] + "<|im_end|> naïve → 9\u0301"
-    assert read(text)["input_ids"] == tokenizer(text)["input_ids"]
-    assert read.decode(read(text)["input_ids"]) == text
-    assert (read.eos_token_id, read.pad_token_id) == (2, 0)
-    assert read.chat_template == tokenizer.chat_template
+    assert loaded_tokenizer(text)["input_ids"] == tokenizer(text)["input_ids"]
+    assert loaded_tokenizer.decode(loaded_tokenizer(text)["input_ids"]) == text
+    assert (loaded_tokenizer.eos_token_id, loaded_tokenizer.pad_token_id) == (2, 0)
+    assert loaded_tokenizer.chat_template == tokenizer.chat_template
 
 
 def test_chat_template_is_compatible_with_qwen3(tokenizer):
@@ -73,8 +73,8 @@ def test_chat_template_is_compatible_with_qwen3(tokenizer):
     arguments = {"tokenize": False, "enable_thinking": False}
     prompt = tokenizer.apply_chat_template(messages, add_generation_prompt=True, **arguments)
     assert prompt == "<|im_start|>Find paths<|im_end|><|im_start|>"
-    answered = [*messages, {"role": "assistant", "content": "Agent 0: UP"}]
-    conversation = tokenizer.apply_chat_template(answered, **arguments)
+    answered_messages = [*messages, {"role": "assistant", "content": "Agent 0: UP"}]
+    conversation = tokenizer.apply_chat_template(answered_messages, **arguments)
     assert conversation == prompt + "Agent 0: UP" + tokenizer.eos_token
 
 
@@ -84,10 +84,11 @@ LAKE = lake_domain(Bounds(sizes=(2, 3, 4, 5, 6, 7, 8, 9, 10)))
 @pytest.fixture(scope="module")
 def symbol_texts():
     rng = np.random.default_rng(0)
-    contexts = [
-        one for _ in range(12) for one in make_synthetic_contexts(rng, LAKE, runs=12, stages=5)
+    return [
+        "".join(make_design_example(context, LAKE))
+        for _ in range(12)
+        for context in make_synthetic_contexts(rng, LAKE, runs=12, stages=5)
     ]
-    return ["".join(make_design_example(context, LAKE)) for context in contexts]
 
 
 @pytest.fixture(scope="module")
@@ -103,9 +104,9 @@ def test_compact_context_symbols_are_single_tokens(symbol_tokenizer, symbol_text
     kinds = {label.word for label in LAKE.failures}
     assert words >= {*numbers, *kinds, *"-=+?", "none", "n2", "n10", "stage", "rolled", "refused"}
     # A size opens a line; all other words follow a blank, except the two that open other lines.
-    opening = {word for word in words if re.fullmatch(r"n\d+|stage|edits", word)}
+    line_starts = {word for word in words if re.fullmatch(r"n\d+|stage|edits", word)}
     for word in words:
-        text = word if word in opening else f" {word}"
+        text = word if word in line_starts else f" {word}"
         assert len(symbol_tokenizer(text)["input_ids"]) == 1, text
     for text in symbol_texts:
         assert len(symbol_tokenizer(text)["input_ids"]) == len(text.split()) + text.count("\n")
@@ -130,11 +131,12 @@ def test_invalid_tokenizer_settings_are_named():
 
 def test_decode_answer_keeps_special_marks(tokenizer):
     text = "<|im_start|>[THINK]UP[/THINK] DOWN<|im_end|>"
-    marked = train_tokenizer(TEXTS, 512)
-    marked.add_special_tokens({"additional_special_tokens": ["[THINK]", "[/THINK]"]})
-    assert decode_answer(marked, marked(text)["input_ids"]) == "[THINK]UP[/THINK] DOWN"
+    marked_tokenizer = train_tokenizer(TEXTS, 512)
+    marked_tokenizer.add_special_tokens({"additional_special_tokens": ["[THINK]", "[/THINK]"]})
+    ids = marked_tokenizer(text)["input_ids"]
+    assert decode_answer(marked_tokenizer, ids) == "[THINK]UP[/THINK] DOWN"
     assert decode_answer(tokenizer, tokenizer(text)["input_ids"]) == "[THINK]UP[/THINK] DOWN"
-    assert marked.decode(marked(text)["input_ids"], skip_special_tokens=True) == "UP DOWN"
+    assert marked_tokenizer.decode(ids, skip_special_tokens=True) == "UP DOWN"
 
 
 def test_prompt_text_writes_template_prefix_once():

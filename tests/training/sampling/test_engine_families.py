@@ -17,7 +17,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from tests.paths import ROOT, TINY
-from tests.training.policy.test_decoder import random_model
+from tests.training.policy.test_decoder import make_random_model
 from tests.training.sampling.untrained import add_noise
 from training.policy import huggingface
 from training.policy.architectures import DecoderConfig, Llama3Rope
@@ -45,7 +45,7 @@ SEQUENCES = [list(range(3, 43)), [7, 8, 9], [250, 4, 250, 4] * 6]
 def open_family(folder: Path, family: str) -> tuple[Any, Any]:
     texts = ["Agent 0: UP DOWN LEFT RIGHT WAIT", "F H S G"]
     train_tokenizer(texts, VOCABULARY).save_pretrained(folder / "tokenizer")
-    model = random_model(FAMILIES[family])
+    model = make_random_model(FAMILIES[family])
     huggingface.save(model, folder / "model", tokenizer_from=folder / "tokenizer")
     return load_run_policy(folder / "model", load(TINY, ["model.lora={rank: 4}"]))
 
