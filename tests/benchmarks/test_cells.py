@@ -20,19 +20,19 @@ def test_page_shows_committed_cell_results():
 
 
 def test_cells_resume_only_with_equal_settings(tmp_path, monkeypatch):
-    file = tmp_path / "cells.json"
-    file.write_text(json.dumps(RESULT))
-    new = ROW | {"cell": "3ag_4x4_hr0.4", "unknown": 0, "gave_up": 0}
-    measured = []
+    path = tmp_path / "cells.json"
+    path.write_text(json.dumps(RESULT))
+    new_row = ROW | {"cell": "3ag_4x4_hr0.4", "unknown": 0, "gave_up": 0}
+    measured_names = []
 
     def measure(cells_to_measure, cores, options):
-        measured.extend(cell.name for cell in cells_to_measure)
-        return iter([new])
+        measured_names.extend(cell.name for cell in cells_to_measure)
+        return iter([new_row])
 
     monkeypatch.setattr(cells, "measure", measure)
-    arguments = ["--json", str(file), "--only", "3ag_4x4_hr0.3", "3ag_4x4_hr0.4", "--cores", "1"]
+    arguments = ["--json", str(path), "--only", "3ag_4x4_hr0.3", "3ag_4x4_hr0.4", "--cores", "1"]
     assert cells.main(arguments) == 0
-    assert measured == [new["cell"]]
-    assert json.loads(file.read_text())["rows"] == [ROW, new]
+    assert measured_names == [new_row["cell"]]
+    assert json.loads(path.read_text())["rows"] == [ROW, new_row]
     with pytest.raises(SystemExit, match=r"max_time is 0.3, got 0.5"):
         cells.main([*arguments, "--max-time", "0.5"])

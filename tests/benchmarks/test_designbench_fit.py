@@ -33,7 +33,7 @@ def make_cells(hole_cost: float, wait_cost: float) -> dict:
     return counts
 
 
-def simulated_run(rng: np.random.Generator) -> Run:
+def simulate_run(rng: np.random.Generator) -> Run:
     """Train a learner with known parameters on three random configurations."""
     shares, levels = rng.dirichlet([1.0] * 4, 3), rng.random((3, 4, 2))
     run = Run(0, "", np.full((1, 4), 0.4), shares, levels, make_cells(1.2, 0.4), np.ones((4, 6)))
@@ -46,13 +46,13 @@ def simulated_run(rng: np.random.Generator) -> Run:
 
 
 def test_fit_costs_recovers_both_knob_costs():
-    costs = fit_costs(simulated_run(np.random.default_rng(0)))
+    costs = fit_costs(simulate_run(np.random.default_rng(0)))
     np.testing.assert_allclose(costs, [[1.2, 0.4]] * 4, atol=1e-3)
 
 
 def test_fit_learner_recovers_simulated_parameters():
     rng = np.random.default_rng(1)
-    fit = fit_learner([simulated_run(rng) for _ in range(8)])
+    fit = fit_learner([simulate_run(rng) for _ in range(8)])
     assert fit[:3] == pytest.approx(TRUE_FIT[:3], abs=1e-3)
     assert fit.narrow == pytest.approx(TRUE_FIT.narrow, abs=1e-3)
     assert fit.explained == pytest.approx(1.0, abs=1e-3)
@@ -63,6 +63,6 @@ def test_draw_points_labels_every_tracked_point(tmp_path):
     points = [Point(**point) for point in content["points"]]
     assert rank_correlations(points, held_out=True) == content["rank_correlation_held_out"]
     draw_points(points, tmp_path / "x.svg")
-    text = (tmp_path / "x.svg").read_text()
-    assert all(point.arm in text for point in points)
-    assert len(text) < 100_000
+    svg = (tmp_path / "x.svg").read_text()
+    assert all(point.arm in svg for point in points)
+    assert len(svg) < 100_000

@@ -38,18 +38,18 @@ def test_strata_alternate_slot_counts(pool: ProcessPoolExecutor):
         assert row["optimal"] + row["unsolvable"] == 4
 
 
-@pytest.mark.parametrize("slots", [pytest.param(2, marks=pytest.mark.slow), 3])
+@pytest.mark.parametrize("num_slots", [pytest.param(2, marks=pytest.mark.slow), 3])
 def test_wrong_optimum_is_a_mismatch(
-    slots: int, pool: ProcessPoolExecutor, monkeypatch: pytest.MonkeyPatch
+    num_slots: int, pool: ProcessPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ):
     def solve_with_wrong_cost(boards: exactness.jaxlake.Instance) -> exactness.jaxlake.Solution:
-        solved = jax.device_get(solve_batch(boards))
-        wrong = boards.agent_mask.shape[1] == slots
-        return replace(solved, sum_of_costs=solved.sum_of_costs + int(wrong))
+        solution = jax.device_get(solve_batch(boards))
+        is_wrong = boards.agent_mask.shape[1] == num_slots
+        return replace(solution, sum_of_costs=solution.sum_of_costs + int(is_wrong))
 
     monkeypatch.setattr(exactness, "_solver", lambda: solve_with_wrong_cost)
     result = exactness.compare_chunk(0, 0, 16, KINDS, pool)
     mismatches = [row["mismatches"] for row in result["counts"].values()]
     assert sum(mismatches) == len(result["disputes"]) > 0
-    disputed_turns = {dispute["board"] // len(KINDS) % 2 for dispute in result["disputes"]}
-    assert disputed_turns == {1 if slots == 2 else 0}
+    disputed_rounds = {dispute["board"] // len(KINDS) % 2 for dispute in result["disputes"]}
+    assert disputed_rounds == {1 if num_slots == 2 else 0}

@@ -15,9 +15,9 @@ def read_sections() -> Iterator[tuple[list[str], list[list[str]]]]:
     """Yield the arguments of each section's command and the rows of its tables."""
     page = (ROOT / "benchmarks/results/README.md").read_text(encoding="utf-8")
     for part in re.split(r"^##+ ", page, flags=re.MULTILINE)[1:]:
-        command = re.search(r"^python -m benchmarks\.study_contrasts (.*?)^```$", part, re.S | re.M)
-        if command:
-            words = command[1].replace("\\\n", " ").split()
+        match = re.search(r"^python -m benchmarks\.study_contrasts (.*?)^```$", part, re.S | re.M)
+        if match:
+            words = match[1].replace("\\\n", " ").split()
             rows = [line.split("|")[1:-1] for line in part.splitlines() if line.startswith("| `")]
             yield words, [[cell.strip() for cell in row] for row in rows]
 
@@ -27,23 +27,23 @@ def test_result_tables_match_committed_results(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.chdir(ROOT)
-    compared = 0
+    num_compared = 0
     for words, rows in read_sections():
-        files = [word for word in words if word.endswith(".json.gz")]
+        paths = [word for word in words if word.endswith(".json.gz")]
         pairs = [match.groups() for row in rows if (match := CONTRAST.match(row[0]))]
         options = [word for pair in pairs for word in ("--contrast", *pair)]
-        assert study_contrasts.main([*files, *options]) == 0
+        assert study_contrasts.main([*paths, *options]) == 0
         lines = capsys.readouterr().out.replace("+0.0", "0.0").splitlines()
         for name, *cells in rows:
             if match := CONTRAST.match(name):
-                begin, numbers = (
+                start, numbers = (
                     "  {} - {}: ".format(*match.groups()),
                     " ".join(cells[:2]).replace("+0.0", "0.0"),
                 )
             elif "→" in cells[0]:
-                begin, numbers = f"  {re.findall('`(.+?)`', name)[0]} ", cells[0].replace("→", "->")
+                start, numbers = f"  {re.findall('`(.+?)`', name)[0]} ", cells[0].replace("→", "->")
             else:
                 continue
-            assert any(line.startswith(begin) and numbers in line for line in lines), name
-            compared += 1
-    assert compared > 35
+            assert any(line.startswith(start) and numbers in line for line in lines), name
+            num_compared += 1
+    assert num_compared > 35

@@ -12,25 +12,25 @@ from benchmarks.trainee.update import Work, measure_update
 from tests.paths import ROOT
 from training.policy.architectures import DecoderConfig
 
-TINY = DecoderConfig(64, 32, 48, 2, 4, 2, head_dim=8)
+TINY_MODEL = DecoderConfig(64, 32, 48, 2, 4, 2, head_dim=8)
 
 
 @pytest.mark.slow
 def test_benchmark_update_changes_weights():
-    measured = measure_update(TINY, Work(8, 2, 16, 2), updates=2)
-    assert measured["device"] == jax.devices()[0].device_kind
-    assert measured["seconds"] > 0
-    assert measured["grad_norm"] > 0
-    assert np.isfinite(measured["loss"])
+    measurement = measure_update(TINY_MODEL, Work(8, 2, 16, 2), updates=2)
+    assert measurement["device"] == jax.devices()[0].device_kind
+    assert measurement["seconds"] > 0
+    assert measurement["grad_norm"] > 0
+    assert np.isfinite(measurement["loss"])
 
 
 def test_unequal_updates_are_rejected():
-    same = {"plans": {"loss": -0.25, "grad_norm": 1.5}}
-    require_equal_updates({"ours": same, "TRL": {"plans": {"loss": -0.2501, "grad_norm": 1.5}}})
-    for wrong in (-0.26, float("nan")):
-        other = {"plans": {"loss": wrong, "grad_norm": 1.5}}
+    updates = {"plans": {"loss": -0.25, "grad_norm": 1.5}}
+    require_equal_updates({"ours": updates, "TRL": {"plans": {"loss": -0.2501, "grad_norm": 1.5}}})
+    for wrong_loss in (-0.26, float("nan")):
+        trl_updates = {"plans": {"loss": wrong_loss, "grad_norm": 1.5}}
         with pytest.raises(ValueError, match=r"plans: loss is -0\.25 here"):
-            require_equal_updates({"ours": same, "TRL": other})
+            require_equal_updates({"ours": updates, "TRL": trl_updates})
 
 
 def test_committed_comparison_has_equal_updates():

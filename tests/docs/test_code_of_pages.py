@@ -13,10 +13,10 @@ from tests.commands import cli as cli
 from tests.paths import ROOT
 
 
-def run_code(page: str, extra_code: str = "", folder: Path = ROOT) -> str:
+def run_code(page_name: str, extra_code: str = "", folder: Path = ROOT) -> str:
     """Run all Python code of a page in one process; return its output."""
-    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
-    code = "\n".join(re.findall(r"^```python\n(.*?)^```$", text, flags=re.DOTALL | re.MULTILINE))
+    page = (ROOT / "docs" / page_name).read_text(encoding="utf-8")
+    code = "\n".join(re.findall(r"^```python\n(.*?)^```$", page, flags=re.DOTALL | re.MULTILINE))
     process = subprocess.run(
         [sys.executable, "-c", code + extra_code],
         cwd=folder,
@@ -29,8 +29,8 @@ def run_code(page: str, extra_code: str = "", folder: Path = ROOT) -> str:
 
 
 def test_tutorial_engineer_designs():
-    printed = run_code("tutorials/your_engineer.md")
-    rates = re.findall(r"\{'1': ([\d.]+), '2': [\d.]+, '3': [\d.]+\}", printed)
+    output = run_code("tutorials/your_engineer.md")
+    rates = re.findall(r"\{'1': ([\d.]+), '2': [\d.]+, '3': [\d.]+\}", output)
     assert len(rates) == 7
     assert float(rates[-1]) > float(rates[0])
 
@@ -47,10 +47,8 @@ def test_tutorial_engineer_can_be_configured(tmp_path, monkeypatch, capsys):
 
 def test_plug_in_page_runs_and_quotes_its_examples():
     page = (ROOT / "docs/how_to/plug_in.md").read_text(encoding="utf-8")
-    first, *quoted = re.findall(r"^```python\n(.*?)^```$", page, flags=re.DOTALL | re.MULTILINE)
-    process = subprocess.run(
-        [sys.executable, "-c", first], cwd=ROOT, capture_output=True, text=True
-    )
+    code, *blocks = re.findall(r"^```python\n(.*?)^```$", page, flags=re.DOTALL | re.MULTILINE)
+    process = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert process.stdout.count("accepted used as written") == 4, process.stderr
     assert "  sums.digits: 0.0 -> 0.1" in process.stdout
     examples = [
@@ -58,8 +56,8 @@ def test_plug_in_page_runs_and_quotes_its_examples():
         for path in (ROOT / "examples/plug_in").iterdir()
         if path.suffix == ".py"
     ]
-    for code in quoted:
-        assert any(code in example for example in examples), code
+    for block in blocks:
+        assert any(block in example for example in examples), block
 
 
 @pytest.mark.slow
@@ -73,9 +71,9 @@ def test_first_sweep_ends_with_a_heat_map(tmp_path, monkeypatch, cli):
     for command in commands:
         assert cli(*command.split()).status == 0
     assert (tmp_path / "sweep.png").stat().st_size > 10_000
-    printed = run_code("tutorials/first_sweep.md", folder=tmp_path)
-    assert re.search(r"^policy +random +shortest_path$", printed, flags=re.MULTILINE)
-    *_, valid, steps = printed.splitlines()
+    output = run_code("tutorials/first_sweep.md", folder=tmp_path)
+    assert re.search(r"^policy +random +shortest_path$", output, flags=re.MULTILINE)
+    *_, valid, steps = output.splitlines()
     assert valid == "True"
     assert 1 <= float(steps) < 16
     assert (tmp_path / "small_sweep.png").stat().st_size > 10_000
@@ -83,9 +81,9 @@ def test_first_sweep_ends_with_a_heat_map(tmp_path, monkeypatch, cli):
 
 @pytest.mark.slow
 def test_environment_section_runs():
-    check = "\nassert states.positions.shape == (1024, 2, 2)\n"
-    printed = run_code("tutorials/train_ppo.md", check)
-    assert printed.endswith("False False\n")  # one wait ends no episode
+    check_code = "\nassert states.positions.shape == (1024, 2, 2)\n"
+    output = run_code("tutorials/train_ppo.md", check_code)
+    assert output.endswith("False False\n")  # one wait ends no episode
 
 
 @pytest.mark.slow

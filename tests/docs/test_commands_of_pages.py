@@ -24,24 +24,24 @@ def read_commands(page: Path) -> Iterator[list[str]]:
     blocks = _CODE_BLOCK.findall(page.read_text(encoding="utf-8"))
     for block in (text for language, text in blocks if language in ("", "bash")):
         for line in re.sub(r"\\\n\s*", " ", block).splitlines():
-            plain = re.sub(r"\s#\s.*", "", line)
+            command = re.sub(r"\s#\s.*", "", line)
             try:
-                words = shlex.split(plain)
+                words = shlex.split(command)
             except ValueError:
                 continue  # not a shell command
             while words and (words[0] in ("$", "exec", "srun") or re.match(r"[A-Z_]+=", words[0])):
                 words = words[1:]
-            ends = [i for i, word in enumerate(words) if word in ("|", "&", ">")]
-            yield words[: ends[0]] if ends else words
+            end_indices = [i for i, word in enumerate(words) if word in ("|", "&", ">")]
+            yield words[: end_indices[0]] if end_indices else words
 
 
 @cache
 def read_help(*command: str) -> str:
     """Return the help text of a command of jaxlake."""
-    printed = io.StringIO()
-    with contextlib.redirect_stdout(printed), pytest.raises(SystemExit, match="0"):
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output), pytest.raises(SystemExit, match="0"):
         main([*command, "--help"])
-    return printed.getvalue()
+    return output.getvalue()
 
 
 def find_commands(program: str) -> list[tuple[str, list[str]]]:
@@ -64,10 +64,10 @@ def test_documented_commands_have_their_options():
     for page, (_, *words) in commands:
         if words[0] == "sweep" and words[1] != "plot":
             words.insert(1, "run")  # the default action
-        nested = words[0] in ("engineer", "dataset", "sweep")
-        text = read_help(*words[: 1 + nested])
+        has_subcommand = words[0] in ("engineer", "dataset", "sweep")
+        help_text = read_help(*words[: 1 + has_subcommand])
         for option in (word.partition("=")[0] for word in words if word.startswith("--")):
-            assert re.search(rf"{option}\b", text), f"{page}: jaxlake {' '.join(words)}"
+            assert re.search(rf"{option}\b", help_text), f"{page}: jaxlake {' '.join(words)}"
 
 
 def test_documented_files_and_modules_exist():
@@ -77,8 +77,8 @@ def test_documented_files_and_modules_exist():
         for word in words:
             if re.match(r"(configs|examples)/[\w/]+\.yaml$", word):
                 assert (ROOT / word).exists(), f"{page}: {word}"
-        third_party = words[2:] and words[2].partition(".")[0] in ("vllm", "verl")
-        if words[:2] == ["python", "-m"] and not third_party:
+        is_third_party = words[2:] and words[2].partition(".")[0] in ("vllm", "verl")
+        if words[:2] == ["python", "-m"] and not is_third_party:
             assert importlib.util.find_spec(words[2]), f"{page}: {words[2]}"
 
 

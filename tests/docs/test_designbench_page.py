@@ -40,16 +40,16 @@ def test_engineers_page_shows_training_by_return():
         read_results(RESULTS / f"designbench-{name}.json") for name in ("v1", "by-return")
     )
     name = "runs/by_return/model"
-    trained, base = by_return.entry(name, 4), v1.entry("jaxlake-base", 4)
+    entry, base_entry = by_return.entry(name, 4), v1.entry("jaxlake-base", 4)
     pairs = [
-        (trained, by_return.entry(f"{prefix}:{name}", 4)) for prefix in ("shuffled", "simulated")
+        (entry, by_return.entry(f"{prefix}:{name}", 4)) for prefix in ("shuffled", "simulated")
     ]
     pairs += [
-        (by_return.entry(name, groups), v1.entry(second, groups))
+        (by_return.entry(name, groups), v1.entry(opponent, groups))
         for groups in (2, 4)
-        for second in ("rule", "learned")
+        for opponent in ("rule", "learned")
     ]
-    pairs += [(base, v1.entry("simulated:jaxlake-base", 4))]
+    pairs += [(base_entry, v1.entry("simulated:jaxlake-base", 4))]
     for first, second in pairs:
         assert str(paired_difference(first, second)).replace("±", "± ") in page
 

@@ -14,8 +14,8 @@ from tests.paths import ROOT
 from tests.training.cluster_process import LEARNING_SETTINGS, find_free_address
 from training.run.directory import RunDirectory
 
-HOSTS = (ROOT / "docs/how_to/several_hosts.md").read_text(encoding="utf-8")
-DEVICES = (ROOT / "docs/how_to/pods.md").read_text(encoding="utf-8")
+HOSTS_PAGE = (ROOT / "docs/how_to/several_hosts.md").read_text(encoding="utf-8")
+DEVICES_PAGE = (ROOT / "docs/how_to/pods.md").read_text(encoding="utf-8")
 SPEC = """\
 grid: {size: [3, 4], hole_ratio: 0.2}
 policies: [shortest_path]
@@ -47,32 +47,32 @@ def run_shell(command: str, replacements: dict[str, str], folder: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_two_processes_on_one_machine_share_a_run(tmp_path):
-    (command,) = re.findall(r"^for I in 0 1; do jaxlake run .*?; wait$", HOSTS, re.DOTALL | re.M)
-    smaller = shlex.join([*LEARNING_SETTINGS, "grpo.completions=4", "stages.count=1"])
+    (command,) = re.findall(r"^for I in 0 1; do jaxlake run .*?; wait$", HOSTS_PAGE, re.S | re.M)
+    options = shlex.join([*LEARNING_SETTINGS, "grpo.completions=4", "stages.count=1"])
     replacements = {
         "configs/": f"{ROOT}/configs/",
         "127.0.0.1:12345": find_free_address(),
-        " & done": f" {smaller} & done",
+        " & done": f" {options} & done",
     }
     run_shell(command, replacements, tmp_path)
     directory = RunDirectory(tmp_path / "runs/two")
     assert directory.finished()
     assert len(directory.updates()) == 4
-    written = (tmp_path / "runs/two/checkpoints").glob("*/state/array_metadatas/process_1")
-    assert list(written)
+    files = (tmp_path / "runs/two/checkpoints").glob("*/state/array_metadatas/process_1")
+    assert list(files)
 
 
 def test_run_of_several_processes_rejects_prefetch(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(ROOT)
-    several = ["--coordinator", "127.0.0.1:1", "--processes", "2", "--process", "1"]
-    config = ["configs/miniature.yaml", "--run-dir", str(tmp_path / "run")]
-    assert main(["run", *config, *several, "--set", "sampling.engine=jax"]) == 2
+    process_options = ["--coordinator", "127.0.0.1:1", "--processes", "2", "--process", "1"]
+    run_options = ["configs/miniature.yaml", "--run-dir", str(tmp_path / "run")]
+    assert main(["run", *run_options, *process_options, "--set", "sampling.engine=jax"]) == 2
     assert "--set grpo.prefetch=0" in capsys.readouterr().err
 
 
 def test_run_on_slurm_passes_the_dry_run(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(ROOT)
-    page = re.sub(r"\\\n\s*", "", HOSTS)
+    page = re.sub(r"\\\n\s*", "", HOSTS_PAGE)
     (command,) = re.findall(r"^srun jaxlake (run configs/.*)$", page, re.MULTILINE)
     command = command.replace("/shared/runs", str(tmp_path)).replace("--coordinator auto ", "")
     assert main([*shlex.split(command), "--dry-run"]) == 0
@@ -82,15 +82,15 @@ def test_run_on_slurm_passes_the_dry_run(tmp_path, capsys, monkeypatch):
 @pytest.mark.slow
 def test_commands_for_many_devices_make_and_verify_parts(tmp_path):
     (tmp_path / "sweep.yaml").write_text(SPEC)
-    blocks = re.findall(r"^```(\w*)\n(.*?)^```$", DEVICES, flags=re.DOTALL | re.MULTILINE)
-    (make, join_code, info) = (block for _, block in blocks)
-    for command, replacements in ((make, {"1000000000": "256"}), (info, {})):
+    blocks = re.findall(r"^```(\w*)\n(.*?)^```$", DEVICES_PAGE, flags=re.DOTALL | re.MULTILINE)
+    (make_command, join_code, info_command) = (block for _, block in blocks)
+    for command, replacements in ((make_command, {"1000000000": "256"}), (info_command, {})):
         run_shell(command, {"/shared": str(tmp_path), **replacements}, tmp_path)
     assert (tmp_path / "boards/part-00000.npz").exists()
     original_files = {path: path.read_bytes() for path in (tmp_path / "sweep").rglob("*.*")}
     assert len(original_files) == 2
-    join = f'initialize("{find_free_address()}", 1, 0)'
-    code = join_code.replace("/shared", str(tmp_path)).replace("initialize()", join)
-    assert join in code
+    initialize_call = f'initialize("{find_free_address()}", 1, 0)'
+    code = join_code.replace("/shared", str(tmp_path)).replace("initialize()", initialize_call)
+    assert initialize_call in code
     subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True)
     assert {path: path.read_bytes() for path in original_files} == original_files

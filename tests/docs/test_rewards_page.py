@@ -31,10 +31,10 @@ def test_rewards_page_examples_give_shown_values():
 
 @pytest.mark.slow
 def test_rewards_page_dataset_trains_a_model(tmp_path, monkeypatch):
-    names = run_examples(EXAMPLES)
+    namespace = run_examples(EXAMPLES)
     (block,) = [block for block in BLOCKS if block not in EXAMPLES]
     code = block.replace('"runs/trl"', repr(str(tmp_path)))
     assert code != block
     monkeypatch.chdir(ROOT)
-    exec(code, names)
-    assert names["trainer"].state.global_step == 1
+    exec(code, namespace)
+    assert namespace["trainer"].state.global_step == 1

@@ -30,10 +30,10 @@ def test_navigation_lists_each_page_once(site: Site):
 
 def test_reference_lists_each_public_name_once():
     page = (ROOT / "docs/reference/jaxlake.md").read_text()
-    described = [name for name in anchors(page) if name.startswith("jaxlake.")]
+    documented_names = [name for name in anchors(page) if name.startswith("jaxlake.")]
     assert "solve" in jaxlake.__all__
-    assert set(jaxlake.__all__) <= {name.removeprefix("jaxlake.") for name in described}
-    assert page.count("\n::: ") == len(described)
+    assert set(jaxlake.__all__) <= {name.removeprefix("jaxlake.") for name in documented_names}
+    assert page.count("\n::: ") == len(documented_names)
 
 
 def test_configuration_page_lists_every_run_key(site: Site):
@@ -57,11 +57,11 @@ def test_command_page_shows_each_help_text(site: Site):
 
 def test_prompts_page_shows_each_prompt(site: Site):
     page = site.pages["prompts.md"]
-    policy, engineer = page.split("## The engineer")
-    assert policy.count("\n<answer>\nAgent 0: RIGHT DOWN DOWN\n") == 1
-    assert "after stage 2, which the next stage uses" in engineer
-    assert '- 4x4, hole at time 3 on board "S F F g / ' in engineer
-    assert re.search(r'^{"3":{"data_ratio":.*}$', engineer, re.MULTILINE)
+    policy_section, engineer_section = page.split("## The engineer")
+    assert policy_section.count("\n<answer>\nAgent 0: RIGHT DOWN DOWN\n") == 1
+    assert "after stage 2, which the next stage uses" in engineer_section
+    assert '- 4x4, hole at time 3 on board "S F F g / ' in engineer_section
+    assert re.search(r'^{"3":{"data_ratio":.*}$', engineer_section, re.MULTILINE)
 
 
 @pytest.fixture
@@ -87,9 +87,9 @@ def checkout(tmp_path: Path) -> Path:
 )
 def test_dead_link_is_reported_with_its_line(checkout: Path, text: str, problem: str):
     (checkout / "docs/a.md").write_text(f"# A\n\n```\n[in code](no.md)\n```\n{text}\n")
-    (reported,) = collect(checkout).problems
-    assert reported.startswith("docs/a.md:6: ")
-    assert problem in reported
+    (message,) = collect(checkout).problems
+    assert message.startswith("docs/a.md:6: ")
+    assert problem in message
 
 
 @pytest.mark.slow

@@ -8,5 +8,5 @@ DOMAIN = addition_domain(SPACE, instances=64)
 CURRENT = addition(d1=(0.5, 0.2), d2=(0.3, 0.5), d3=(0.2, 1.0))
 
 
-def one_group(digits: int, carry_ratio: float) -> AdditionConfiguration:
+def make_group(digits: int, carry_ratio: float) -> AdditionConfiguration:
     return AdditionConfiguration(digits={digits: DigitKnobs(data_ratio=1, carry_ratio=carry_ratio)})

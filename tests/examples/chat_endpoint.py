@@ -11,12 +11,12 @@ from pathlib import Path
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-FOLDER = Path(__file__).resolve().parents[2] / "training/base_model"
+MODEL_FOLDER = Path(__file__).resolve().parents[2] / "training/base_model"
 
 
 class _Chat(BaseHTTPRequestHandler):
-    model = AutoModelForCausalLM.from_pretrained(FOLDER, dtype=torch.float32)
-    tokenizer = AutoTokenizer.from_pretrained(FOLDER)
+    model = AutoModelForCausalLM.from_pretrained(MODEL_FOLDER, dtype=torch.float32)
+    tokenizer = AutoTokenizer.from_pretrained(MODEL_FOLDER)
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
@@ -25,9 +25,9 @@ class _Chat(BaseHTTPRequestHandler):
         generated = self.model.generate(
             **tokens, max_new_tokens=40, do_sample=False, eos_token_id=self.tokenizer.eos_token_id
         )
-        count, total = tokens["input_ids"].shape[1], generated.shape[1]
-        text = self.tokenizer.decode(generated[0, count:], skip_special_tokens=True)
-        usage = {"prompt_tokens": count, "completion_tokens": total - count, "total_tokens": total}
+        begin, end = tokens["input_ids"].shape[1], generated.shape[1]
+        text = self.tokenizer.decode(generated[0, begin:], skip_special_tokens=True)
+        usage = {"prompt_tokens": begin, "completion_tokens": end - begin, "total_tokens": end}
         if body.get("stream"):
             chunks = [
                 self._completion("chunk", delta={"role": "assistant", "content": text}),
@@ -38,8 +38,8 @@ class _Chat(BaseHTTPRequestHandler):
             self._answer("text/event-stream", "".join([*events, "data: [DONE]\n\n"]))
             return
         message = {"role": "assistant", "content": text}
-        whole = self._completion("", message=message, finish_reason="stop") | {"usage": usage}
-        self._answer("application/json", json.dumps(whole))
+        completion = self._completion("", message=message, finish_reason="stop") | {"usage": usage}
+        self._answer("application/json", json.dumps(completion))
 
     def _completion(self, kind: str, **choice: object) -> dict[str, object]:
         return {
@@ -50,10 +50,10 @@ class _Chat(BaseHTTPRequestHandler):
             "choices": [{"index": 0, "finish_reason": None, **choice}] if choice else [],
         }
 
-    def _answer(self, kind: str, text: str) -> None:
+    def _answer(self, content_type: str, text: str) -> None:
         content = text.encode()
         self.send_response(200)
-        self.send_header("content-type", kind)
+        self.send_header("content-type", content_type)
         self.send_header("content-length", str(len(content)))
         self.end_headers()
         self.wfile.write(content)

@@ -19,16 +19,16 @@ from examples.column_addition.environment import (
     draw_sums,
     quotas,
 )
-from tests.examples.additions import CURRENT, one_group
+from tests.examples.additions import CURRENT, make_group
 
 
-def schoolbook(first: int, second: int) -> tuple[str, list[int]]:
+def add_digits(first: int, second: int) -> tuple[str, list[int]]:
     """Return the digits of the sum, and the carries into the columns, lowest first."""
     carries, digits = [0], ""
     for digit_1, digit_2 in zip(str(first)[::-1], str(second)[::-1], strict=True):
-        amount = carries[-1] + int(digit_1) + int(digit_2)
-        digits += str(amount)[-1]
-        carries.append(amount // 10)
+        column_total = carries[-1] + int(digit_1) + int(digit_2)
+        digits += str(column_total)[-1]
+        carries.append(column_total // 10)
     return ("1" if carries[-1] else "") + digits[::-1], carries
 
 
@@ -55,11 +55,11 @@ def configurations(draw) -> AdditionConfiguration:
 @pytest.mark.parametrize("carry", [False, True])
 def test_count_sums_matches_enumeration(digits, carry):
     numbers = range(10) if digits == 1 else range(10, 100)
-    counted = [p for p in product(numbers, repeat=2) if any(schoolbook(*p)[1]) == carry]
-    assert count_sums(digits, carry) == len(counted)
+    pairs = [p for p in product(numbers, repeat=2) if any(add_digits(*p)[1]) == carry]
+    assert count_sums(digits, carry) == len(pairs)
     if digits == 1:
-        drawn = draw_sums(one_group(1, float(carry)), len(counted), seed=3)
-        assert sorted((problem.first, problem.second) for problem in drawn) == counted
+        problems = draw_sums(make_group(1, float(carry)), len(pairs), seed=3)
+        assert sorted((problem.first, problem.second) for problem in problems) == pairs
 
 
 @settings(max_examples=60)
@@ -69,16 +69,16 @@ def test_draw_meets_quotas_with_distinct_sums(configuration, count, seed):
     assert problems == draw_sums(configuration, count, seed)
     assert len({*problems}) == len(problems) == count == sum(quotas(configuration, count).values())
     for digits, knobs in configuration.digits.items():
-        group = [problem for problem in problems if len(str(problem.first)) == digits]
-        assert abs(len(group) - knobs.data_ratio * count) < 1
-        with_carry = sum(any(schoolbook(problem.first, problem.second)[1]) for problem in group)
-        assert abs(with_carry - knobs.carry_ratio * len(group)) <= 0.5 + 1e-6
+        group_sums = [problem for problem in problems if len(str(problem.first)) == digits]
+        assert abs(len(group_sums) - knobs.data_ratio * count) < 1
+        num_carry = sum(any(add_digits(problem.first, problem.second)[1]) for problem in group_sums)
+        assert abs(num_carry - knobs.carry_ratio * len(group_sums)) <= 0.5 + 1e-6
 
 
 def test_draw_excludes_exactly_held_out_sums():
-    held_out = draw_sums(one_group(1, 1.0), 20, seed=1)
+    held_out = draw_sums(make_group(1, 1.0), 20, seed=1)
     for count in (25, 45):
-        problems = draw_sums(one_group(1, 1.0), count, seed=2, held_out=held_out)
+        problems = draw_sums(make_group(1, 1.0), count, seed=2, held_out=held_out)
         assert len(set(problems)) == len(problems) == 25
         assert not set(problems) & set(held_out)
 
@@ -88,17 +88,17 @@ def test_draw_excludes_exactly_held_out_sums():
 
 def find_first_failure(problem: Sum, text: str) -> tuple[str | None, int | None]:
     """Return the kind and the column of the first failure, by schoolbook addition."""
-    digits, carries = schoolbook(problem.first, problem.second)
+    digits, carries = add_digits(problem.first, problem.second)
     width = max(len(digits), len(text))
     for column in range(width):
         index = width - 1 - column
-        expected, given_digit = digits.rjust(width)[index], text.rjust(width)[index]
-        if expected == given_digit:
+        expected, digit = digits.rjust(width)[index], text.rjust(width)[index]
+        if expected == digit:
             continue
-        if " " in (expected, given_digit):
+        if " " in (expected, digit):
             return "wrong_length", column
         carry = carries[column] if column < len(carries) else 0
-        if carry and given_digit == str((int(expected) - carry) % 10):
+        if carry and digit == str((int(expected) - carry) % 10):
             return "carry_missed", column
         return "wrong_digit", column
     return None, None
@@ -107,12 +107,12 @@ def find_first_failure(problem: Sum, text: str) -> tuple[str | None, int | None]
 @settings(max_examples=300)
 @given(problem=sums(), data=st.data())
 def test_check_answer_matches_schoolbook_addition(problem, data):
-    correct, carries = schoolbook(problem.first, problem.second)
+    solution, carries = add_digits(problem.first, problem.second)
     assert problem.carries == any(carries)
-    assert check_answer(problem, f" {correct}\n") == (None, None)
-    assert check_answer(problem, "0" + correct) != (None, None)
-    digits = list(correct)
-    for index in data.draw(st.sets(st.integers(0, len(correct) - 1))):
+    assert check_answer(problem, f" {solution}\n") == (None, None)
+    assert check_answer(problem, "0" + solution) != (None, None)
+    digits = list(solution)
+    for index in data.draw(st.sets(st.integers(0, len(solution) - 1))):
         digits[index] = str(data.draw(st.integers(0, 9)))
     text = data.draw(st.sampled_from(["", "0", "7"])) + "".join(digits)[data.draw(st.booleans()) :]
     assume(text)
@@ -149,45 +149,45 @@ def test_check_answer_accepts_any_text(text):
     configuration=configurations(),
     instances=st.integers(1, 300),
     seed=st.integers(0, 2**32),
-    held_out_count=st.integers(0, 40),
+    num_held_out=st.integers(0, 40),
 )
 @example(addition(d1=(0.5, 1.0), d2=(0.4, 0.0), d3=(0.1, 0.0)), 91, 0, 0)
-def test_reviewed_configuration_can_be_drawn(configuration, instances, seed, held_out_count):
-    held_out = draw_sums(one_group(1, 0.5), held_out_count, seed)
+def test_reviewed_configuration_can_be_drawn(configuration, instances, seed, num_held_out):
+    held_out = draw_sums(make_group(1, 0.5), num_held_out, seed)
     domain = addition_domain(SPACE, instances, held_out)
-    reviewed = review_answer(answer_text(configuration), CURRENT, domain)
-    if reviewed.configuration is None:
-        requested = configuration.digits[1].data_ratio * instances
+    decision = review_answer(answer_text(configuration), CURRENT, domain)
+    if decision.configuration is None:
+        num_requested = configuration.digits[1].data_ratio * instances
         assert (
-            f"{math.ceil(requested - 1e-9)} different sums, {100 - held_out_count} can"
-            in reviewed.reason
+            f"{math.ceil(num_requested - 1e-9)} different sums, {100 - num_held_out} can"
+            in decision.reason
         )
-        assert requested > (100 - held_out_count) / 2
+        assert num_requested > (100 - num_held_out) / 2
         return
-    problems = draw_sums(reviewed.configuration, instances, seed, held_out)
+    problems = draw_sums(decision.configuration, instances, seed, held_out)
     assert len(set(problems)) == instances
     assert not set(problems) & set(held_out)
 
 
 @settings(max_examples=100)
-@given(count=st.integers(1, 120), carry=st.integers(0, 20), max_units=st.integers(0, 20))
-def test_nearest_knobs_returns_closest_feasible(count, carry, max_units):
-    carry = min(carry, max_units)
+@given(count=st.integers(1, 120), carry_units=st.integers(0, 20), max_units=st.integers(0, 20))
+def test_nearest_knobs_returns_closest_feasible(count, carry_units, max_units):
+    carry_units = min(carry_units, max_units)
     space = AdditionSpace(digits=(1,), max_carry_ratio=max_units / 20)
-    requested = {"data_ratio": 1.0, "carry_ratio": carry / 20}
+    request = {"data_ratio": 1.0, "carry_ratio": carry_units / 20}
 
     def is_feasible(ratio: float) -> bool:
         """Return whether enough sums exist: 55 without a carry and 45 with one."""
-        with_carry = math.floor(count * ratio + 0.5 + 1e-9)
-        return with_carry <= 45 and count - with_carry <= 55
+        num_carry = math.floor(count * ratio + 0.5 + 1e-9)
+        return num_carry <= 45 and count - num_carry <= 55
 
-    distances = {abs(n - carry) for n in range(max_units + 1) if is_feasible(n / 20)}
+    distances = {abs(n - carry_units) for n in range(max_units + 1) if is_feasible(n / 20)}
     nearest = addition_domain(space, count).nearest
     if not distances:
         with pytest.raises(InfeasibleError, match=f"asks for {count} different sums, 100 can"):
-            nearest("1", requested)
+            nearest("1", request)
         return
-    nearest_knobs = nearest("1", requested)
+    nearest_knobs = nearest("1", request)
     assert is_feasible(nearest_knobs["carry_ratio"])
-    assert abs(round(20 * nearest_knobs["carry_ratio"]) - carry) == min(distances)
+    assert abs(round(20 * nearest_knobs["carry_ratio"]) - carry_units) == min(distances)
     assert (nearest_knobs["data_ratio"], nearest("1", nearest_knobs)) == (1.0, nearest_knobs)

@@ -21,21 +21,21 @@ from examples.column_addition.__main__ import SPACE, Experiment, main, run_stage
 from examples.column_addition.engineer_side import STATISTICS, addition_evidence
 from examples.column_addition.environment import Sum, check_answer, draw_sums
 from examples.column_addition.trainee import END, UNTRAINED, Trainee, columns_of, reinforce
-from tests.examples.additions import CURRENT, one_group
+from tests.examples.additions import CURRENT, make_group
 
-QUICK = Experiment(stages=4, training={"updates": 20})
+EXPERIMENT = Experiment(stages=4, training={"updates": 20})
 
 
 @pytest.fixture(scope="module")
 def outcomes():
-    return list(run_stages(QUICK, RuleEngineer()))
+    return list(run_stages(EXPERIMENT, RuleEngineer()))
 
 
 @pytest.mark.parametrize("style", STYLES)
 def test_context_describes_sums_and_not_the_lake(outcomes, style):
     outcome = outcomes[2]
     view = StageView(
-        QUICK.domain(), outcome.evidence, outcome.configuration, refusal="none was given"
+        EXPERIMENT.domain(), outcome.evidence, outcome.configuration, refusal="none was given"
     )
     text = build_context(view, style=style).text
     lake = r"\b(lakes?|frozen|holes?|waits?|map sizes?|boards?|agents?|goals?|cells?|path\w*)\b"
@@ -53,14 +53,14 @@ def test_context_describes_sums_and_not_the_lake(outcomes, style):
 
 def test_evidence_counts_verifier_outcomes():
     sums = draw_sums(CURRENT, 64, seed=5)
-    wrong = {0: "x", 1: "", 2: "9999999", 3: "5"}
-    texts = [wrong.get(i % 7, str(problem.total)) for i, problem in enumerate(sums)]
+    wrong_answers = {0: "x", 1: "", 2: "9999999", 3: "5"}
+    texts = [wrong_answers.get(i % 7, str(problem.total)) for i, problem in enumerate(sums)]
     evidence = addition_evidence(2, sums, texts)
-    checked = [check_answer(problem, text)[0] for problem, text in zip(sums, texts, strict=True)]
+    failures = [check_answer(problem, text)[0] for problem, text in zip(sums, texts, strict=True)]
     for group, tally in evidence.validation.items():
         group_failures = [
             failure
-            for failure, problem in zip(checked, sums, strict=True)
+            for failure, problem in zip(failures, sums, strict=True)
             if problem.digits == int(group)
         ]
         assert (tally.count, tally.valid) == (
@@ -72,82 +72,82 @@ def test_evidence_counts_verifier_outcomes():
         assert sum(level.count for level in levels) == tally.count
         assert sum(level.valid for level in levels) == tally.valid
     pairs = [(case.group, case.failure) for case in evidence.failed_cases]
-    frequent = Counter(
+    counts = Counter(
         (str(problem.digits), failure)
-        for problem, failure in zip(sums, checked, strict=True)
+        for problem, failure in zip(sums, failures, strict=True)
         if failure
     )
-    assert [frequent[pair] for pair in pairs] == sorted(frequent.values(), reverse=True)[:4]
+    assert [counts[pair] for pair in pairs] == sorted(counts.values(), reverse=True)[:4]
     assert StageEvidence.model_validate_json(evidence.model_dump_json()) == evidence
 
 
 # The trainee and the loop
 
 
-def rate(trainee: Trainee, sums: list[Sum]) -> float:
+def measure_rate(trainee: Trainee, sums: list[Sum]) -> float:
     answers = zip(sums, trainee.answer(sums, 0), strict=True)
     return sum(check_answer(*pair) == (None, None) for pair in answers) / len(sums)
 
 
 def test_trainee_learns_carries_from_carrying_sums():
-    held_out = QUICK.held_out()
+    held_out = EXPERIMENT.held_out()
     test_sums = [problem for problem in held_out if problem.digits == 2 and problem.carries]
     rates = {}
     for ratio in (0.0, 1.0):
-        training_sums = draw_sums(one_group(2, ratio), 128, seed=1, held_out=held_out)
-        trained, evidence = reinforce(QUICK.warm_start(), training_sums, seed=2, updates=120)
-        rates[ratio] = rate(trained, test_sums)
+        training_sums = draw_sums(make_group(2, ratio), 128, seed=1, held_out=held_out)
+        trainee, evidence = reinforce(EXPERIMENT.warm_start(), training_sums, seed=2, updates=120)
+        rates[ratio] = measure_rate(trainee, test_sums)
         assert evidence.reward_last > evidence.reward_first
     assert rates[1.0] > rates[0.0] + 0.15
-    assert rates[1.0] > rate(QUICK.warm_start(), test_sums) + 0.15
+    assert rates[1.0] > measure_rate(EXPERIMENT.warm_start(), test_sums) + 0.15
 
 
 def test_gradient_step_follows_the_log_probability():
     columns = columns_of([Sum(8, 5)])  # 13, then a carry, then nothing
     rng = np.random.default_rng(0)
     shapes = (table.shape for table in vars(UNTRAINED).values())
-    start = Trainee(*(rng.normal(size=shape) for shape in shapes))
+    base = Trainee(*(rng.normal(size=shape) for shape in shapes))
     for actions in ([3, 1, END], [3, END, 7]):  # what follows the end does not count
-        last = actions.index(END) + 1
+        length = actions.index(END) + 1
 
-        def log_probability(trainee: Trainee, actions=actions, last=last) -> float:
+        def log_probability(trainee: Trainee, actions=actions, length=length) -> float:
             probabilities = trainee.probabilities(columns)[0]
-            return float(np.log(probabilities[range(last), actions[:last]]).sum())
+            return float(np.log(probabilities[range(length), actions[:length]]).sum())
 
-        gradient = start.gradient_step(columns, np.array([actions]), np.ones(1)).plain - start.plain
+        gradient = base.gradient_step(columns, np.array([actions]), np.ones(1)).plain - base.plain
         for row, action in ((13, 3), (13, 4), (19, 1), (19, END), (19, 7), (5, 5)):
-            step = np.zeros_like(start.plain)
-            step[row, action] = 1e-6
-            moved = Trainee(start.plain + step, start.carried)
-            numerical = (log_probability(moved) - log_probability(start)) / 1e-6
+            offset = np.zeros_like(base.plain)
+            offset[row, action] = 1e-6
+            neighbour = Trainee(base.plain + offset, base.carried)
+            numerical = (log_probability(neighbour) - log_probability(base)) / 1e-6
             assert gradient[row, action] == pytest.approx(numerical, abs=1e-4)
 
 
 def test_stages_never_train_on_validation(outcomes):
-    warm, first, second, third, last = outcomes
-    assert warm.configuration is warm.record is last.record is None
-    assert first.configuration == QUICK.initial()
-    for outcome, after in ((first, second), (second, third), (third, last)):
-        assert after.configuration == outcome.record.configuration
+    warm_start, stage_1, stage_2, stage_3, stage_4 = outcomes
+    assert warm_start.configuration is warm_start.record is stage_4.record is None
+    assert stage_1.configuration == EXPERIMENT.initial()
+    for outcome, next_outcome in ((stage_1, stage_2), (stage_2, stage_3), (stage_3, stage_4)):
+        assert next_outcome.configuration == outcome.record.configuration
     assert len({answer_text(outcome.configuration) for outcome in outcomes[1:]}) > 1
-    held_out = set(QUICK.held_out())
+    held_out = set(EXPERIMENT.held_out())
     for outcome in outcomes[1:]:
-        assert len(set(outcome.sums)) == QUICK.instances
+        assert len(set(outcome.sums)) == EXPERIMENT.instances
         assert not held_out & set(outcome.sums)
         for row in outcome.evidence.environment.values():
             assert set(row) == {label.key for label in STATISTICS}
-    assert "| 1 | initial | 1-digit sums |" in third.record.context
-    assert "| 2 | accepted | 1-digit sums |" in third.record.context
-    for group, tally in second.evidence.validation.items():
-        before = first.evidence.validation[group].valid_percent
-        row = rf"^\| 2 \| .* {group}-digit sums .* {before}% \| {tally.valid_percent}% \|"
-        assert re.search(row, third.record.context, re.MULTILINE)
+    assert "| 1 | initial | 1-digit sums |" in stage_3.record.context
+    assert "| 2 | accepted | 1-digit sums |" in stage_3.record.context
+    for group, tally in stage_2.evidence.validation.items():
+        percent_before = stage_1.evidence.validation[group].valid_percent
+        row = rf"^\| 2 \| .* {group}-digit sums .* {percent_before}% \| {tally.valid_percent}% \|"
+        assert re.search(row, stage_3.record.context, re.MULTILINE)
 
 
 def test_run_depends_on_its_seed_only(outcomes):
     evidence = [outcome.evidence for outcome in outcomes[:2]]
     same_seed, other_seed = (
-        run_stages(Experiment(4, seed=seed, training=QUICK.training), RuleEngineer())
+        run_stages(Experiment(4, seed=seed, training=EXPERIMENT.training), RuleEngineer())
         for seed in (0, 1)
     )
     assert [next(same_seed).evidence, next(same_seed).evidence] == evidence
@@ -171,9 +171,9 @@ def test_scripted_engineers_design_sums(name):
 
 def test_command_runs_stages_and_prints_designs(capsys):
     assert main(["--stages", "2", "--engineer", "learnability", "--context"]) == 0
-    out = capsys.readouterr().out
-    lines = [line for line in out.split("\n") if line.startswith(("warm", "stage"))]
+    output = capsys.readouterr().out
+    lines = [line for line in output.split("\n") if line.startswith(("warm", "stage"))]
     assert lines == ["warm start", "stage 1", "stage 2"]
-    assert "design by learnability: accepted, used as written" in out
-    assert re.search(r"^    \d\.data_ratio 0\.\d+ -> 0\.\d+$", out, re.MULTILINE)
-    assert "## Failure breakdown" in out
+    assert "design by learnability: accepted, used as written" in output
+    assert re.search(r"^    \d\.data_ratio 0\.\d+ -> 0\.\d+$", output, re.MULTILINE)
+    assert "## Failure breakdown" in output

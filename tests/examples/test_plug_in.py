@@ -37,37 +37,37 @@ def test_configure_sets_levels_and_weights():
     config = CurriculumExperimentConfig({"chain_sum": CurriculumAttributeConfig({"*": 0})})
     experiment = CurriculumExperiment("one", config, size=8, seed=0)
     configure(experiment, {"chain_sum": {"data_ratio": 0.7, "difficulty": 0.5}})
-    changed = experiment.composite.datasets["chain_sum"].config
-    assert (changed.min_terms, changed.max_terms) == (2, 7)
-    assert (changed.min_digits, changed.max_digits) == (1, 5)
+    dataset_config = experiment.composite.datasets["chain_sum"].config
+    assert (dataset_config.min_terms, dataset_config.max_terms) == (2, 7)
+    assert (dataset_config.min_digits, dataset_config.max_digits) == (1, 5)
     assert experiment.composite.weights == [0.7]
 
 
-def make_sampler(groups: int) -> prime_rl_sampler.EngineerSampler:
+def make_sampler(num_groups: int) -> prime_rl_sampler.EngineerSampler:
     """Return a sampler of 40 tasks that has seen the answers to some of them."""
-    space = prime_rl_sampler.SimpleNamespace
-    tasks = [space(data=space(group="ab"[n % 2], difficulty=n / 40)) for n in range(40)]
+    namespace = prime_rl_sampler.SimpleNamespace
+    tasks = [namespace(data=namespace(group="ab"[n % 2], difficulty=n / 40)) for n in range(40)]
     sampler = prime_rl_sampler.EngineerSampler(tasks, LearnabilityEngineer(), stage=4)
-    agent = space(trainable=True)
-    for number in range(groups):
-        trace = space(reward=float(number % 3), has_error=False, agent=agent)
-        sampler.observe([space(task=next(sampler), traces=[trace])])
+    agent = namespace(trainable=True)
+    for index in range(num_groups):
+        trace = namespace(reward=float(index % 3), has_error=False, agent=agent)
+        sampler.observe([namespace(task=next(sampler), traces=[trace])])
     return sampler
 
 
 def test_sampler_resumes_from_its_state():
-    sampler, resumed = make_sampler(6), make_sampler(0)
-    resumed.load_state_dict(json.loads(json.dumps(sampler.state_dict())))
-    assert resumed.metrics() == sampler.metrics()
-    draws = [[next(instance).data.difficulty for _ in range(8)] for instance in (sampler, resumed)]
+    sampler, resumed_sampler = make_sampler(6), make_sampler(0)
+    resumed_sampler.load_state_dict(json.loads(json.dumps(sampler.state_dict())))
+    assert resumed_sampler.metrics() == sampler.metrics()
+    draws = [[next(s).data.difficulty for _ in range(8)] for s in (sampler, resumed_sampler)]
     assert draws[0] == draws[1]
 
 
 def test_validation_rows_keep_their_order():
     rows = [{"data_source": "a", "extra_info": {"difficulty": n}, "n": n} for n in range(9)]
     config = verl_dataset.SimpleNamespace(train_files=["train.parquet"])
-    dataset = verl_dataset.EngineerDataset(rows, config=config)
-    assert [dataset[n]["n"] for n in range(9)] == list(range(9))
+    validation_set = verl_dataset.EngineerDataset(rows, config=config)
+    assert [validation_set[n]["n"] for n in range(9)] == list(range(9))
     config.train_files = rows
-    drawn = verl_dataset.EngineerDataset(rows, config=config)
-    assert np.mean([drawn[8]["n"] for _ in range(9)]) < 2  # the easiest rows come first
+    training_set = verl_dataset.EngineerDataset(rows, config=config)
+    assert np.mean([training_set[8]["n"] for _ in range(9)]) < 2  # the easiest rows come first

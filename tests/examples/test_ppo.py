@@ -25,11 +25,11 @@ def test_ppo_learns_two_seeds_at_once():
     keys = jax.random.split(jax.random.key(0), 2)
     networks, success = jax.jit(jax.vmap(lambda key: train(key, pool, SETTINGS)))(keys)
     assert success.shape == (2, SETTINGS.updates)
-    unknown = jax.vmap(lambda _: unknown_solution(MAX_STEPS, 2))(boards.size)
-    untrained = initial_network(keys[0], 204, SETTINGS.width)
+    unknown_solutions = jax.vmap(lambda _: unknown_solution(MAX_STEPS, 2))(boards.size)
+    new_network = initial_network(keys[0], 204, SETTINGS.width)
     rates = [
-        float(np.mean(evaluate(jax.random.key(1), network, boards, unknown).valid))
-        for network in (untrained, *(jax.tree.map(lambda x, i=i: x[i], networks) for i in (0, 1)))
+        float(np.mean(evaluate(jax.random.key(1), network, boards, unknown_solutions).valid))
+        for network in (new_network, *(jax.tree.map(lambda x, i=i: x[i], networks) for i in (0, 1)))
     ]
     assert rates[0] < 0.5
     assert min(rates[1:]) > 0.75

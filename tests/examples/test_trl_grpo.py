@@ -12,11 +12,11 @@ from tests.paths import ROOT
 
 pytestmark = pytest.mark.slow
 
-STEPS, ANSWERS = 2, 64
+STEPS, ANSWERS_PER_STEP = 2, 64
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory):
+def trained_run(tmp_path_factory: pytest.TempPathFactory):
     """Return the trainer after two updates, its log history and its table of completions."""
     from examples.trl_grpo import main
 
@@ -31,44 +31,44 @@ def run(tmp_path_factory: pytest.TempPathFactory):
 
 def _is_optimal(grid: list[str], plan: tuple[tuple[int, ...], ...]) -> bool:
     """Return whether a plan is valid and optimal according to the oracles."""
-    longest = max(map(len, plan))
-    padded = [[*actions, *[0] * (longest - len(actions))] for actions in plan]
-    verdict = oracles.check(grid, [list(step) for step in zip(*padded, strict=True)])
+    length = max(map(len, plan))
+    padded_plan = [[*actions, *[0] * (length - len(actions))] for actions in plan]
+    verdict = oracles.check(grid, [list(step) for step in zip(*padded_plan, strict=True)])
     optimum = oracles.least_sum_of_costs(grid)
     return verdict.failure is None and optimum is not None and verdict.sum_of_costs == optimum[0]
 
 
-def test_logged_rewards_are_completion_scores(run):
-    trainer, _, table = run
-    rows = {row["prompt"]: row for row in trainer.train_dataset}
-    assert len(table) == STEPS * ANSWERS
-    for logged in table:
-        row = rows[logged["prompt"]]
-        expected = score(logged["completion"], row["grid"], row["sum_of_costs"])
-        assert logged["lake_reward"] == np.float32(expected.reward)
-        assert logged["failure"] == expected.failure.label
-        plan = parse_answer(logged["completion"], 2, max_steps=64).plan
+def test_logged_rewards_are_completion_scores(trained_run):
+    trainer, _, table = trained_run
+    rows_by_prompt = {row["prompt"]: row for row in trainer.train_dataset}
+    assert len(table) == STEPS * ANSWERS_PER_STEP
+    for entry in table:
+        row = rows_by_prompt[entry["prompt"]]
+        expected = score(entry["completion"], row["grid"], row["sum_of_costs"])
+        assert entry["lake_reward"] == np.float32(expected.reward)
+        assert entry["failure"] == expected.failure.label
+        plan = parse_answer(entry["completion"], 2, max_steps=64).plan
         assert (expected.reward == 1.0) == (plan is not None and _is_optimal(row["grid"], plan))
     assert {0.0, 1.0} <= set(table["lake_reward"])
 
 
-def test_trainer_logs_answer_statuses(run):
-    _, history, table = run
+def test_trainer_logs_answer_statuses(trained_run):
+    _, history, table = trained_run
     steps = [entry for entry in history if "lake/valid" in entry]
     assert len(steps) == STEPS
-    for number, entry in enumerate(steps):
-        rows = table.select(range(ANSWERS * number, ANSWERS * (number + 1)))
-        valid = np.mean([failure == "none" for failure in rows["failure"]])
-        assert entry["lake/valid"] == pytest.approx(valid)
+    for step, entry in enumerate(steps):
+        rows = table.select(range(ANSWERS_PER_STEP * step, ANSWERS_PER_STEP * (step + 1)))
+        valid_rate = np.mean([failure == "none" for failure in rows["failure"]])
+        assert entry["lake/valid"] == pytest.approx(valid_rate)
         assert entry["reward"] == pytest.approx(np.mean(rows["lake_reward"]), rel=1e-5)
 
 
-def test_trainer_changes_weights(run):
+def test_trainer_changes_weights(trained_run):
     from safetensors.torch import load_file
 
-    before = load_file(ROOT / "training/base_model/model.safetensors")
-    trainer, _, _ = run
+    base_weights = load_file(ROOT / "training/base_model/model.safetensors")
+    trainer, _, _ = trained_run
     name = "model.layers.0.mlp.up_proj.weight"
-    after = trainer.model.state_dict()[name].float().cpu()
-    assert torch.isfinite(after).all()
-    assert not torch.equal(after, before[name].float())
+    weights = trainer.model.state_dict()[name].float().cpu()
+    assert torch.isfinite(weights).all()
+    assert not torch.equal(weights, base_weights[name].float())

@@ -22,7 +22,7 @@ pytestmark = [
 ]
 
 
-def run(command: str, prefix: str, *arguments: str) -> str:
+def run_command(command: str, prefix: str, *arguments: str) -> str:
     """Run a command of verifiers on 3x3 boards without required waits; return its output."""
     boards = [f"--{prefix}.{name.replace('_', '-')}={value}" for name, value in BOARDS.items()]
     path = os.pathsep.join([str(ROOT / ".venv/bin"), os.environ["PATH"]])  # uv is there
@@ -54,8 +54,8 @@ def endpoint() -> Iterator[str]:
 
 
 def test_optimal_plans_earn_1_and_empty_answers_0(tmp_path: Path) -> None:
-    local = ["--runtime.type", "subprocess", "-o", str(tmp_path)]
-    run("vf-validate", "taskset", *local)
+    options = ["--runtime.type", "subprocess", "-o", str(tmp_path)]
+    run_command("vf-validate", "taskset", *options)
     (summary,) = tmp_path.glob("*/summary.json")
     checks = json.loads(summary.read_text())["checks"]
     for check in ("gold", "noop"):
@@ -63,7 +63,7 @@ def test_optimal_plans_earn_1_and_empty_answers_0(tmp_path: Path) -> None:
 
 
 def test_rollout_rewards_score_the_last_message(endpoint: str, tmp_path: Path) -> None:
-    run(
+    run_command(
         "vf-eval",
         "env.taskset",
         "--env.taskset.prompt=compact",

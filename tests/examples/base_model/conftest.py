@@ -7,8 +7,8 @@ import pytest
 from examples.base_model.boards import HeldOut, draw_held_out, draw_plans
 from examples.base_model.recipe import Recipe
 
-PER_CELL = 6
-TINY: dict[str, Any] = {
+BOARDS_PER_CELL = 6
+TINY_RECIPE: dict[str, Any] = {
     "name": "tiny",
     "seed": 5,
     "scratch": {
@@ -36,21 +36,21 @@ TINY: dict[str, Any] = {
         "evaluate_every": 40,
         "checkpoint_every": 10,
     },
-    "goal": {"contexts": 4, "boards_per_cell": PER_CELL, "validate_every": 40},
+    "goal": {"contexts": 4, "boards_per_cell": BOARDS_PER_CELL, "validate_every": 40},
     "sampling": {"engine": "jax", "max_model_len": 512, "max_num_seqs": 64},
 }
 
 
 @pytest.fixture(scope="session")
-def tiny() -> Recipe:
-    return Recipe.model_validate(TINY)
+def recipe() -> Recipe:
+    return Recipe.model_validate(TINY_RECIPE)
 
 
 @pytest.fixture(scope="session")
-def held_out(tiny: Recipe) -> HeldOut:
-    return draw_held_out(tiny, PER_CELL)
+def held_out(recipe: Recipe) -> HeldOut:
+    return draw_held_out(recipe, BOARDS_PER_CELL)
 
 
 @pytest.fixture(scope="session")
-def plans(tiny: Recipe, held_out: HeldOut) -> list[tuple[str, str]]:
-    return draw_plans(tiny, held_out)
+def plans(recipe: Recipe, held_out: HeldOut) -> list[tuple[str, str]]:
+    return draw_plans(recipe, held_out)

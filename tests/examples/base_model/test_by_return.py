@@ -16,7 +16,7 @@ LEARNERS = draw_learners(Prior(), DOMAIN, 3, STAGES, (9,))
 KEEP, HARDER = ("\n".join(f"n{size} = {sign} {sign}" for size in (4, 6)) for sign in "=+")
 
 
-def final_rates(name: str) -> np.ndarray:
+def compute_final_rates(name: str) -> np.ndarray:
     return 100 * play(lambda run: scripted_engineer(name, run), LEARNERS, DOMAIN).final
 
 
@@ -33,23 +33,23 @@ class _ScriptedPolicy:
 
     def sample(self, request: SamplingRequest) -> list[list[Completion]]:
         texts = (KEEP, HARDER, HARDER, "nonsense")[: request.n]
-        each = [Completion(tuple(text.encode()), np.zeros(1), False) for text in texts]
-        return [each for _ in request.prompts]
+        completions = [Completion(tuple(text.encode()), np.zeros(1), False) for text in texts]
+        return [completions for _ in request.prompts]
 
 
 def test_play_on_without_answers_follows_the_rule():
-    final, contexts = play_on([[]] * 3, LEARNERS, DOMAIN)
-    np.testing.assert_array_equal(final, final_rates("rule"))
+    final_rates, contexts = play_on([[]] * 3, LEARNERS, DOMAIN)
+    np.testing.assert_array_equal(final_rates, compute_final_rates("rule"))
     assert all(context.startswith("stage first\nn4 ") for context in contexts)
 
 
 def test_play_on_replays_answers_then_asks_the_rule():
     unchanged_rates, contexts = play_on([[KEEP] * DESIGNS] * 3, LEARNERS, DOMAIN)
-    np.testing.assert_array_equal(unchanged_rates, final_rates("fixed"))
+    np.testing.assert_array_equal(unchanged_rates, compute_final_rates("fixed"))
     assert contexts == [""] * 3
-    final, contexts = play_on([[KEEP], [HARDER, HARDER], []], LEARNERS, DOMAIN)
-    assert final[2] == final_rates("rule")[2]
-    assert (final[:2] != final_rates("rule")[:2]).all()
+    final_rates, contexts = play_on([[KEEP], [HARDER, HARDER], []], LEARNERS, DOMAIN)
+    assert final_rates[2] == compute_final_rates("rule")[2]
+    assert (final_rates[:2] != compute_final_rates("rule")[:2]).all()
     assert "stage next" in contexts[0] or "stage rolled" in contexts[0]
 
 
@@ -73,7 +73,7 @@ def test_roll_out_rewards_each_design_by_its_own_run():
             expected, _ = play_on(texts, learner, DOMAIN)
             row = rewards[3 * stage + i]
             np.testing.assert_allclose(row, expected[[0, 1, 1, 0]], rtol=1e-6)
-    np.testing.assert_allclose(rewards[-3:, 0], final_rates("fixed"), rtol=1e-6)
+    np.testing.assert_allclose(rewards[-3:, 0], compute_final_rates("fixed"), rtol=1e-6)
 
 
 def test_command_rejects_unknown_key(tmp_path, capsys: pytest.CaptureFixture[str]):

@@ -19,81 +19,80 @@ def pairs():
 
 
 @pytest.fixture(scope="module")
-def opened(pairs, tiny, tmp_path_factory):
+def policy_and_params(pairs, recipe, tmp_path_factory):
     folder = tmp_path_factory.mktemp("policy") / "initial"
     texts = [text for pair in pairs for side in (pair.plain, pair.swapped) for text in side] * 4
-    model = ModelConfig(scratch=tiny.scratch)
+    model = ModelConfig(scratch=recipe.scratch)
     write_random_policy(folder, model, texts, max_len=512, seed=0)
     return load_policy(folder, model, PromptConfig(max_tokens=48, max_steps=32), length_bucket=16)
 
 
 @pytest.fixture
-def reading(opened, pairs):
-    return ReadingTest(opened[0], pairs)
+def reader(policy_and_params, pairs):
+    return ReadingTest(policy_and_params[0], pairs)
 
 
-def replace_predictions(reading: ReadingTest, monkeypatch, change) -> None:
-    """Replace the model's predictions by `change` of the true tokens, (2 N, L)."""
-    truth = np.asarray(reading._sequences.input_ids)
-    monkeypatch.setattr(reading, "_predict_tokens", lambda params: change(truth.copy()))
+def replace_predictions(reader: ReadingTest, monkeypatch, transform) -> None:
+    """Replace the model's predictions by `transform` of the true tokens, (2 N, L)."""
+    true_tokens = np.asarray(reader._sequences.input_ids)
+    monkeypatch.setattr(reader, "_predict_tokens", lambda params: transform(true_tokens.copy()))
 
 
-def test_rule_has_full_agreement_and_flips(reading, monkeypatch):
-    replace_predictions(reading, monkeypatch, lambda truth: truth)
-    edits_right, flips = reading.scores(None)
+def test_rule_has_full_agreement_and_flips(reader, monkeypatch):
+    replace_predictions(reader, monkeypatch, lambda tokens: tokens)
+    edits_right, flips = reader.scores(None)
     assert edits_right == 1.0
     assert set(flips.values()) == {1.0}
     assert len(flips) == 6
 
 
-def test_blind_reader_flips_no_edit(reading, monkeypatch, pairs):
-    count = len(pairs)
+def test_blind_reader_flips_no_edit(reader, monkeypatch, pairs):
+    num_pairs = len(pairs)
     replace_predictions(
-        reading, monkeypatch, lambda truth: np.concatenate([truth[:count], truth[:count]])
+        reader, monkeypatch, lambda tokens: np.concatenate([tokens[:num_pairs], tokens[:num_pairs]])
     )
-    edits_right, flips = reading.scores(None)
+    edits_right, flips = reader.scores(None)
     assert set(flips.values()) == {0.0}
     # Correct are all edits of the plain side, and those of the swapped side that are unchanged.
     signs = [[side.answer.split() for side in (pair.plain, pair.swapped)] for pair in pairs]
-    right = [
+    matches = [
         a == b
         for plain, swapped in signs
         for a, b in zip(plain, swapped, strict=True)
         if a in "-=+"
     ]
-    assert edits_right == pytest.approx((len(right) + sum(right)) / (2 * len(right)))
+    assert edits_right == pytest.approx((len(matches) + sum(matches)) / (2 * len(matches)))
 
 
-def test_wrong_flip_counts_as_flip_but_not_as_correct(reading, monkeypatch, opened, pairs):
-    sign = {
-        text: opened[0].tokenizer.encode(f" {text}", add_special_tokens=False)[0] for text in "-=+"
-    }
-    wrong_sign = {sign["-"]: sign["="], sign["="]: sign["+"], sign["+"]: sign["-"]}
+def test_wrong_flip_counts_as_flip_but_not_as_correct(reader, monkeypatch, policy_and_params):
+    encode = policy_and_params[0].tokenizer.encode
+    minus, equal, plus = (encode(f" {sign}", add_special_tokens=False)[0] for sign in "-=+")
+    wrong_ids = {minus: equal, equal: plus, plus: minus}
 
-    def change(truth):
-        for row in truth:
-            row[:] = [wrong_sign.get(token, token) for token in row.tolist()]
-        return truth
+    def replace_signs(tokens):
+        for row in tokens:
+            row[:] = [wrong_ids.get(token, token) for token in row.tolist()]
+        return tokens
 
-    replace_predictions(reading, monkeypatch, change)
-    edits_right, flips = reading.scores(None)
+    replace_predictions(reader, monkeypatch, replace_signs)
+    edits_right, flips = reader.scores(None)
     assert edits_right == 0.0
     assert set(flips.values()) == {1.0}
 
 
-def test_greedy_decoding_takes_most_probable_token(reading, opened):
+def test_greedy_decoding_takes_most_probable_token(reader, policy_and_params):
     import jax
     import jax.numpy as jnp
     from flax import nnx
 
-    policy, params = opened
-    predicted = reading._predict_tokens(params)
-    sequences = reading._sequences
-    assert predicted.shape == sequences.input_ids.shape
+    policy, params = policy_and_params
+    predicted_tokens = reader._predict_tokens(params)
+    sequences = reader._sequences
+    assert predicted_tokens.shape == sequences.input_ids.shape
     model = nnx.merge(policy.graphdef, params)
-    for row in (0, len(predicted) - 1):
+    for row in (0, len(predicted_tokens) - 1):
         sequence = jax.tree.map(lambda leaf, row=row: leaf[row : row + 1], sequences)
         logits = model.logits(model(sequence.input_ids, sequence.positions, sequence.mask))
-        best = np.asarray(jnp.argmax(logits, axis=-1))[0]
+        best_tokens = np.asarray(jnp.argmax(logits, axis=-1))[0]
         length = int(sequence.mask.sum())
-        np.testing.assert_array_equal(predicted[row, 1:length], best[: length - 1])
+        np.testing.assert_array_equal(predicted_tokens[row, 1:length], best_tokens[: length - 1])

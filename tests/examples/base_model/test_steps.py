@@ -21,11 +21,11 @@ def test_write_steps_without_moves_writes_one_line():
 
 @pytest.mark.slow  # the generator compiles for other board sizes
 def test_draw_plans_writes_readable_steps(
-    tiny: Recipe, held_out: HeldOut, plans: list[tuple[str, str]]
+    recipe: Recipe, held_out: HeldOut, plans: list[tuple[str, str]]
 ):
-    boards = tiny.boards.model_copy(update={"steps": True})
-    reasoned = draw_plans(tiny.model_copy(update={"boards": boards}), held_out)
-    assert [prompt for prompt, _ in reasoned] == [prompt for prompt, _ in plans]
-    for (_, answer), (_, plan) in zip(reasoned, plans, strict=True):
+    boards = recipe.boards.model_copy(update={"steps": True})
+    plans_with_steps = draw_plans(recipe.model_copy(update={"boards": boards}), held_out)
+    assert [prompt for prompt, _ in plans_with_steps] == [prompt for prompt, _ in plans]
+    for (_, answer), (_, plan) in zip(plans_with_steps, plans, strict=True):
         assert answer.endswith(f"\n{plan}")
         assert parse_answer(answer, 2, max_steps=32) == parse_answer(plan, 2, max_steps=32)
