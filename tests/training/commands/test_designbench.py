@@ -6,7 +6,7 @@ import pytest
 
 from engineer.bench.scores import read_results
 
-OWN = '''
+USER_MODULE = '''
 from engineer import Proposal, RuleEngineer
 
 class Copy:
@@ -24,21 +24,21 @@ class Silent(Copy):
 
 
 @pytest.fixture
-def own_module(tmp_path, monkeypatch):
-    (tmp_path / "bench_engineers.py").write_text(OWN)
+def module_folder(tmp_path, monkeypatch):
+    (tmp_path / "bench_engineers.py").write_text(USER_MODULE)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     return tmp_path
 
 
-def test_designbench_plays_a_users_class(cli, own_module):
+def test_designbench_plays_a_users_class(cli, module_folder):
     names = ["rule", "bench_engineers:Copy", "bench_engineers:Silent"]
-    engineer_options = [word for name in names for word in ("--engineer", name)]
+    engineer_options = [argument for name in names for argument in ("--engineer", name)]
     result = cli(
         "designbench", *engineer_options, "--learners", 3, "--groups", 2, "--out", "out.json"
     )
     assert result.status == 0, result.err
-    results = read_results(own_module / "out.json")
+    results = read_results(module_folder / "out.json")
     rule, copy, silent, fixed = (results.entry(name, 2) for name in (*names, "fixed"))
     assert copy.final == rule.final
     assert (copy.calls, copy.usable, copy.tokens) == (15, 15, 105)
@@ -47,9 +47,9 @@ def test_designbench_plays_a_users_class(cli, own_module):
     assert results.entry("simulated:bench_engineers:Copy", 2) is not None
     lines = result.out.splitlines()
     assert next(line for line in lines if line.startswith("bench_engineers:Silent"))
-    again = cli("designbench", "--compare", "out.json", "out.json")
-    assert "rule" in again.out
-    assert "+0.0 ±0.0" in again.out
+    comparison = cli("designbench", "--compare", "out.json", "out.json")
+    assert "rule" in comparison.out
+    assert "+0.0 ±0.0" in comparison.out
 
 
 def test_designbench_without_controls_asks_once(cli, tmp_path):
@@ -65,7 +65,7 @@ def test_designbench_without_controls_asks_once(cli, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("arguments", "message"),
     [
         (["--groups", "3"], "--groups must be one of 2, 4, 8, got 3"),
         (["--learners", "1"], "--learners: must be at least 2, got 1"),
@@ -76,7 +76,7 @@ def test_designbench_without_controls_asks_once(cli, tmp_path):
         (["--engineer", "m", "--endpoint", "ftp://x"], "base_url must be an http or https URL"),
     ],
 )
-def test_designbench_rejects_invalid_arguments(cli, words, message):
-    result = cli("designbench", *words)
+def test_designbench_rejects_invalid_arguments(cli, arguments, message):
+    result = cli("designbench", *arguments)
     assert result.status == 2
     assert message in result.err

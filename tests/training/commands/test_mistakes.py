@@ -11,18 +11,18 @@ from tests.paths import ROOT
 
 DATASET_ACTIONS = {"make", "benchmark", "info", "convert"}
 ENGINEER_ACTIONS = {"apply", "context", "replay"}
-HEAVY = {"jax", "torch", "vllm", "transformers", "flax", "optax", "matplotlib"}
+HEAVY_PACKAGES = {"jax", "torch", "vllm", "transformers", "flax", "optax", "matplotlib"}
 
 REPORT = "study configs/study_sizes.yaml --study-dir docs --report-only"
-RUN = "run configs/miniature.yaml --dry-run --set"
-NEW = "run configs/miniature.yaml --run-dir nowhere --set"  # the usual one may be there
-HERE, EVALUATE = NEW.removesuffix(" --set"), "evaluate configs/miniature.yaml"
-ENDPOINT = (
+DRY_RUN = "run configs/miniature.yaml --dry-run --set"
+NEW_RUN_SET = "run configs/miniature.yaml --run-dir nowhere --set"  # the usual one may be there
+NEW_RUN, EVALUATE = NEW_RUN_SET.removesuffix(" --set"), "evaluate configs/miniature.yaml"
+ENDPOINT_RUN = (
     "run configs/miniature.yaml --run-dir nowhere --set engineer.kind=endpoint engineer.model=x"
     " engineer.base_url=http://localhost:1"
 )
 
-MAKE = "dataset make nowhere --agents 2 --hole-ratio 0.2 --wait-ratio 0 --seed 1 --count 9"
+MAKE_DATA = "dataset make nowhere --agents 2 --hole-ratio 0.2 --wait-ratio 0 --seed 1 --count 9"
 
 MISTAKES = {
     "run configs/study_sizes.yaml": "so it is a file for `jaxlake study`",
@@ -32,17 +32,17 @@ MISTAKES = {
     "run configs/miniature.yaml --run-dir docs --heartbeat 5": "--heartbeat is 5; it needs",
     "run configs/miniature.yaml --dry-run --stop-after 1": "--stop-after must "
     "not be set with --dry-run, which ignores it, got 1",
-    f"{HERE} --coordinator host": "got 'host'; it must be HOST:PORT or auto",
+    f"{NEW_RUN} --coordinator host": "got 'host'; it must be HOST:PORT or auto",
     f"{REPORT} --jobs 2": "--jobs must not be set with --report-only, which ignores it, got 2",
     "study configs/study_sizes.yaml --dry-run --output x": "--output must not be set",
-    f"{RUN} grpo.lerning_rate=3": "--set grpo.lerning_rate: unknown key",
-    f"{RUN} grpo.prompts_per_update=4096": "--set grpo.prompts_per_update: stages.instances must",
-    f"{RUN} sampling.engine=vlm": "did you mean vllm?",
-    f"{RUN} engineer.kind=shuffled:rul": "did you mean shuffled:rule?",
-    f"{RUN} environment.kind=lke": "environment: kind must be one of lake and package",
-    f"{RUN} environment.kind=nothing:Here": "--set environment.kind: environment: "
+    f"{DRY_RUN} grpo.lerning_rate=3": "--set grpo.lerning_rate: unknown key",
+    f"{DRY_RUN} grpo.prompts_per_update=4096": "--set grpo.prompts_per_update: stages.instances",
+    f"{DRY_RUN} sampling.engine=vlm": "did you mean vllm?",
+    f"{DRY_RUN} engineer.kind=shuffled:rul": "did you mean shuffled:rule?",
+    f"{DRY_RUN} environment.kind=lke": "environment: kind must be one of lake and package",
+    f"{DRY_RUN} environment.kind=nothing:Here": "--set environment.kind: environment: "
     "kind: the module of nothing:Here can't be imported",
-    f"{RUN} environment.num_agents=5": "but 5 agents need 10 for their starts and goals",
+    f"{DRY_RUN} environment.num_agents=5": "but 5 agents need 10 for their starts and goals",
     "study configs/study_sizes.yaml --engineers fixd --dry-run": "did you mean fixed?",
     "study configs/study_sizes.yaml --cluster-set a=b": "--cluster-set needs --cluster",
     "evaluate configs/miniature.yaml --model m --stage 3": "--stage is 3; it needs --run-dir",
@@ -58,9 +58,9 @@ MISTAKES = {
     "report nowhere": "nowhere: is not a run's directory: it does not exist",
     "solve nowhere.jsonl": "nowhere.jsonl: can't be read: No such file",
     "check README.md --output nowhere/out": "nowhere/out: can't be written",
-    f"{NEW} model.pretrained=nowhere": "model.pretrained: model must be a folder",
-    f"{RUN} model.pretrained=docs": "got 'docs' without config.json",
-    f"{NEW} model.pretrained=jaxlake-bse": "did you mean jaxlake-base?",
+    f"{NEW_RUN_SET} model.pretrained=nowhere": "model.pretrained: model must be a folder",
+    f"{DRY_RUN} model.pretrained=docs": "got 'docs' without config.json",
+    f"{NEW_RUN_SET} model.pretrained=jaxlake-bse": "did you mean jaxlake-base?",
     "run configs/miniature.yaml --run-dir README.md": "--run-dir must be a new or existing folder",
     "run configs/miniature.yaml --run-dir docs": "docs: is not empty and contains no run",
     "study configs/study_sizes.yaml --study-dir docs": "docs: is not empty and holds no study",
@@ -78,9 +78,9 @@ MISTAKES = {
     "feasibility --agents two": "--agents: must be a whole number from 1 to 5, got 'two'",
     "feasibility --agents 6": "--agents: must be from 1 to 5, got 6",
     "feasibility --hole-ratios nan": "--hole-ratios: must be from 0 to 1, got nan",
-    f"{MAKE} --size 40": "size must be in [2, 32], got 40",
-    f"{MAKE} --size 3 --hole-ratio 0.9": "but 2 agents need 4 for their starts and goals",
-    f"{MAKE} --size 4 --worker 8/3": "must be I/N with I from 0 to N - 1, got 8/3",
+    f"{MAKE_DATA} --size 40": "size must be in [2, 32], got 40",
+    f"{MAKE_DATA} --size 3 --hole-ratio 0.9": "but 2 agents need 4 for their starts and goals",
+    f"{MAKE_DATA} --size 4 --worker 8/3": "must be I/N with I from 0 to N - 1, got 8/3",
     "dataset info nowhere": "nowhere: must be the folder of a set, but manifest.json is missing",
     "dataset info tests": "tests: must be the folder of a set, but manifest.json is missing",
     "dataset benchmark nowhere --check": "nowhere: is not a folder",
@@ -89,7 +89,7 @@ MISTAKES = {
     "dataset convert tests out.jsonl --agents 2": "--agents must not be set",
     "sweep nowhere.yaml --out nowhere": "nowhere.yaml: can't be read: No such file",
     "sweep README.md": "--out must be a folder",
-    f"{ENDPOINT} engineer.api_key_env=NO_SUCH_KEY": "variable NO_SUCH_KEY must hold",
+    f"{ENDPOINT_RUN} engineer.api_key_env=NO_SUCH_KEY": "variable NO_SUCH_KEY must hold",
     "generate --size 3 --hole-ratio 0.9 --wait-ratio 0 --count 1 --seed 1": "has 8 holes and 1",
 }
 
@@ -111,15 +111,15 @@ for line in json.loads(sys.argv[1]):
 @pytest.fixture(scope="module")
 def results() -> dict[str, tuple[int, str, list[str]]]:
     """Return the exit status, message and imported heavy packages of each mistaken command."""
-    words = [json.dumps(list(MISTAKES)), json.dumps(sorted(HEAVY))]
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, *words],
+    arguments = [json.dumps(list(MISTAKES)), json.dumps(sorted(HEAVY_PACKAGES))]
+    completed_process = subprocess.run(
+        [sys.executable, "-c", PROGRAM, *arguments],
         capture_output=True,
         text=True,
         cwd=ROOT,
         check=True,
     )
-    return dict(zip(MISTAKES, map(json.loads, done.stdout.splitlines()), strict=True))
+    return dict(zip(MISTAKES, map(json.loads, completed_process.stdout.splitlines()), strict=True))
 
 
 def test_every_command_has_a_case():
@@ -131,8 +131,8 @@ def test_every_command_has_a_case():
 
 @pytest.mark.parametrize("line", MISTAKES)
 def test_invalid_arguments_fail_before_heavy_imports(line, results):
-    status, message, imported = results[line]
+    status, message, packages = results[line]
     assert status == 2
     assert MISTAKES[line] in message
-    assert imported == []
+    assert packages == []
     assert not (ROOT / "nowhere").exists()

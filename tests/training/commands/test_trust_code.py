@@ -11,11 +11,11 @@ from tests.paths import TINY
 from training.run.directory import RunDirectory
 from training.schema import dump, load
 
-EVIL = "evil_module:Evil"
+EVIL_CLASS = "evil_module:Evil"
 
 
 @pytest.fixture
-def received(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def run_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A run, next to a module that leaves a file behind when it is imported."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "evil_module.py").write_text("open('executed', 'w').close()\n")
@@ -26,39 +26,39 @@ def received(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return run
 
 
-def name_code(run: Path, key: str) -> None:
+def set_evil_class(run: Path, key: str) -> None:
     tree = yaml.safe_load((run / "config.yaml").read_text())
     *parents, leaf = key.split(".")
     section = tree
-    for parent in parents:
-        section = section.setdefault(parent, {})
-    section[leaf] = EVIL
+    for name in parents:
+        section = section.setdefault(name, {})
+    section[leaf] = EVIL_CLASS
     (run / "config.yaml").write_text(yaml.safe_dump(tree))
 
 
 @pytest.mark.parametrize("key", ["environment.kind", "engineer.kind", "prompt.template"])
 @pytest.mark.parametrize("command", ["audit RUN", "report RUN", "evaluate RUN/config.yaml"])
-def test_reading_command_imports_no_code_of_a_run(command, key, received, tmp_path):
-    name_code(received, key)
-    arguments = command.replace("RUN", str(received)).split()
+def test_reading_command_imports_no_code_of_a_run(command, key, run_dir, tmp_path):
+    set_evil_class(run_dir, key)
+    arguments = command.replace("RUN", str(run_dir)).split()
     if arguments[0] == "evaluate":
-        arguments += ["--run-dir", str(received)]
+        arguments += ["--run-dir", str(run_dir)]
     main(arguments)
     assert not (tmp_path / "executed").exists()
 
 
-def test_reading_command_imports_trusted_code(received, tmp_path, capsys):
-    name_code(received, "environment.kind")
-    assert main(["audit", str(received)]) == 2
+def test_reading_command_imports_trusted_code(run_dir, tmp_path, capsys):
+    set_evil_class(run_dir, "environment.kind")
+    assert main(["audit", str(run_dir)]) == 2
     assert "commands that read runs take --trust-code" in capsys.readouterr().err
-    main(["audit", str(received), "--trust-code"])
+    main(["audit", str(run_dir), "--trust-code"])
     assert (tmp_path / "executed").exists()
 
 
-def test_run_imports_no_code_of_the_run_it_starts_from(received, tmp_path, capsys):
-    name_code(received, "environment.kind")
+def test_run_imports_no_code_of_the_run_it_starts_from(run_dir, tmp_path, capsys):
+    set_evil_class(run_dir, "environment.kind")
     config = str(TINY)
-    assert main(["run", config, "--run-dir", "new", "--from", str(received), "--dry-run"]) == 2
+    assert main(["run", config, "--run-dir", "new", "--from", str(run_dir), "--dry-run"]) == 2
     assert "commands that read runs take --trust-code" in capsys.readouterr().err
     assert not (tmp_path / "executed").exists()
     assert not RunDirectory(Path("new")).path.exists()
@@ -66,14 +66,14 @@ def test_run_imports_no_code_of_the_run_it_starts_from(received, tmp_path, capsy
 
 @pytest.mark.parametrize("name", ["SHA256SUMS", "stages/1/gate.json"])
 @pytest.mark.parametrize("command", ["run CONFIG --run-dir RUN", "report RUN", "audit RUN"])
-@pytest.mark.parametrize("pipe", [False, True])
-def test_links_and_pipes_of_a_run_are_not_opened(pipe, command, name, received, tmp_path, capsys):
+@pytest.mark.parametrize("is_pipe", [False, True])
+def test_links_and_pipes_of_a_run_are_not_opened(is_pipe, command, name, run_dir, tmp_path, capsys):
     (tmp_path / "mine").write_text("mine")
-    (received / "config.yaml").write_text(dump(load(TINY)))
-    os.mkfifo(received / name) if pipe else (received / name).symlink_to(tmp_path / "mine")
-    arguments = command.replace("RUN", str(received)).replace("CONFIG", str(TINY)).split()
+    (run_dir / "config.yaml").write_text(dump(load(TINY)))
+    os.mkfifo(run_dir / name) if is_pipe else (run_dir / name).symlink_to(tmp_path / "mine")
+    arguments = command.replace("RUN", str(run_dir)).replace("CONFIG", str(TINY)).split()
     assert main(arguments) == 2
-    problem = "is a pipe" if pipe else f"is a link to {tmp_path / 'mine'}, outside of"
+    problem = "is a pipe" if is_pipe else f"is a link to {tmp_path / 'mine'}, outside of"
     assert f"{name}: {problem}" in capsys.readouterr().err
     assert (tmp_path / "mine").read_text() == "mine"
 

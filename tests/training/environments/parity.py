@@ -48,16 +48,16 @@ class Parity(UserEnvironment[str]):
     def draw(
         self, configuration: Configuration, count: int, seed: int, held_out: Sequence[str]
     ) -> list[str]:
-        rng, words, held = random.Random(seed), [], set(held_out)
+        rng, words, held_out_words = random.Random(seed), [], set(held_out)
         groups = configuration.values()
         counts = apportion([knobs["data_ratio"] for knobs in groups.values()], count)
-        for (bits, knobs), own in zip(groups.items(), counts, strict=True):
-            missing = {"odd": round(own * knobs["odd_ratio"])}
-            missing["even"] = own - missing["odd"]
-            while any(missing.values()):
+        for (bits, knobs), group_count in zip(groups.items(), counts, strict=True):
+            missing_counts = {"odd": round(group_count * knobs["odd_ratio"])}
+            missing_counts["even"] = group_count - missing_counts["odd"]
+            while any(missing_counts.values()):
                 word = f"{rng.randrange(2 ** int(bits)):0{bits}b}"
-                if word not in held and missing[parity(word)]:
-                    missing[parity(word)] -= 1
+                if word not in held_out_words and missing_counts[parity(word)]:
+                    missing_counts[parity(word)] -= 1
                     words.append(word)
         rng.shuffle(words)
         return words
@@ -85,12 +85,12 @@ def parity(word: str) -> str:
     return "odd" if word.count("1") % 2 else "even"
 
 
-class Short(Parity):
+class ShortDraw(Parity):
     def draw(self, *arguments: Any) -> list[str]:
         return super().draw(*arguments)[:-1]
 
 
-class Leaks(Parity):
+class LeakyDraw(Parity):
     def draw(
         self, configuration: Configuration, count: int, seed: int, held_out: Sequence[str]
     ) -> list[str]:
@@ -98,87 +98,87 @@ class Leaks(Parity):
         return [*words[:-1], held_out[0]] if held_out else words
 
 
-class Restless(Parity):
-    def draw(self, configuration: Configuration, count: int, seed: int, held: Any) -> list[str]:
-        return super().draw(configuration, count, random.randrange(2**60), held)
+class UnseededDraw(Parity):
+    def draw(self, configuration: Configuration, count: int, seed: int, held_out: Any) -> list[str]:
+        return super().draw(configuration, count, random.randrange(2**60), held_out)
 
 
-class Stubborn(Parity):
-    def draw(self, configuration: Configuration, count: int, seed: int, held: Any) -> list[str]:
-        return super().draw(configuration, count, 0, held)
+class ConstantSeed(Parity):
+    def draw(self, configuration: Configuration, count: int, seed: int, held_out: Any) -> list[str]:
+        return super().draw(configuration, count, 0, held_out)
 
 
-class Uniform(Parity):
-    def draw(self, configuration: Configuration, count: int, seed: int, held: Any) -> list[str]:
-        groups = {g: {"data_ratio": 0.5, "odd_ratio": 0.5} for g in self.space.groups}
-        return super().draw(self.space.make(groups), count, seed, held)
+class UniformDraw(Parity):
+    def draw(self, configuration: Configuration, count: int, seed: int, held_out: Any) -> list[str]:
+        groups = {group: {"data_ratio": 0.5, "odd_ratio": 0.5} for group in self.space.groups}
+        return super().draw(self.space.make(groups), count, seed, held_out)
 
 
-class Ambiguous(Parity):
+class AmbiguousPrompt(Parity):
     def prompt(self, instance: str) -> str:
         return " ".join(instance[1:])
 
 
-class Brittle(Parity):
+class BrittleScore(Parity):
     def score(self, instance: str, text: str) -> Score:
         return Score(float(text[0] == "o"), True)
 
 
-class Infinite(Parity):
+class InfiniteReward(Parity):
     def score(self, instance: str, text: str) -> Score:
         score = super().score(instance, text)
         return score if score.valid else Score(-float("inf"), False, score.failure, parsed=False)
 
 
-class Unnamed(Parity):
+class UnknownFailure(Parity):
     def score(self, instance: str, text: str) -> Score:
         return Score(0.0, False, "typo")
 
 
-class Remembers(Parity):
+class StatefulScore(Parity):
     def score(self, instance: str, text: str) -> Score:
-        HEARD.append(text)
-        return Score(float(len(HEARD)), False, "wrong")
+        SCORED_TEXTS.append(text)
+        return Score(float(len(SCORED_TEXTS)), False, "wrong")
 
 
-HEARD: list[str] = []
+SCORED_TEXTS: list[str] = []
 
 
-class Mistaken(Parity):
+class WrongDemonstration(Parity):
     def demonstration(self, instance: str) -> str:
         return "even"
 
 
-class Generous(Parity):
+class ConstantReward(Parity):
     def score(self, instance: str, text: str) -> Score:
         score = super().score(instance, text)
         return Score(1.0, score.valid, score.failure, parsed=score.parsed)
 
 
-class Mislabelled(Parity):
+class UnknownLevel(Parity):
     def factor_levels(self, instance: str) -> dict[str, str]:
         return {"ones": "some"}
 
 
-class Sliced(Parity):
+class InvalidLevel(Parity):
     def factor_levels(self, instance: str) -> Any:
         return {"ones": 3}
 
 
-class Counted(Parity):
+class FixedStatistics(Parity):
     """Its statistics are what a test puts there."""
 
-    found: dict[str, Any]
+    fixed_statistics: dict[str, Any]
 
     def domain(self, instances: int, held_out: Sequence[str]) -> Domain:
         domain = super().domain(instances, held_out)
         return Domain(**{**vars(domain), "statistics": (Label("ones", "ones in a word", "o"),)})
 
     def statistics(self, instances: Sequence[str]) -> dict[str, float]:
-        return self.found
+        return self.fixed_statistics
 
 
-class Harder(Parity):
+class UnstableNearest(Parity):
     """Its `nearest` never comes to rest."""
 
     def domain(self, instances: int, held_out: Sequence[str]) -> Domain:
@@ -189,13 +189,13 @@ class Harder(Parity):
         return Domain(**{**vars(domain), "nearest": nearest})
 
 
-class Silent(Parity):
+class NoDemonstration(Parity):
     """It has nothing to imitate."""
 
     demonstration = UserEnvironment.demonstration
 
 
-class Unfinished(UserEnvironment[str]):
+class AbstractEnvironment(UserEnvironment[str]):
     """It lacks every method."""
 
 

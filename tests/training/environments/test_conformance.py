@@ -7,7 +7,7 @@ import pytest
 
 from jaxlake.environment.conformance import ConformanceError
 from tests.paths import ROOT, TINY
-from tests.training.environments.documented import save_documented
+from tests.training.environments.documented import save_environment
 from training.environments.conformance import check_run_environment
 from training.schema import load
 
@@ -19,7 +19,7 @@ def test_column_addition_conforms():
 
 
 def test_the_documented_environment_conforms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    path = save_documented(tmp_path)
+    path = save_environment(tmp_path)
     monkeypatch.chdir(tmp_path)
     try:
         check_run_environment(load(path))
@@ -36,20 +36,20 @@ def test_the_lake_conforms():
     ("name", "reason"),
     [
         ("Parity", None),
-        ("Short", "draw"),
-        ("Leaks", "draw"),
-        ("Restless", "determinism"),
-        ("Stubborn", "determinism"),
-        ("Uniform", "shares"),
-        ("Ambiguous", "prompts"),
-        ("Brittle", "scores"),
-        ("Infinite", "scores"),
-        ("Unnamed", "scores"),
-        ("Remembers", "alone"),
-        ("Mistaken", "demonstrations"),
-        ("Generous", "pay"),
-        ("Mislabelled", "factors"),
-        ("Harder", "nearest"),
+        ("ShortDraw", "draw"),
+        ("LeakyDraw", "draw"),
+        ("UnseededDraw", "determinism"),
+        ("ConstantSeed", "determinism"),
+        ("UniformDraw", "shares"),
+        ("AmbiguousPrompt", "prompts"),
+        ("BrittleScore", "scores"),
+        ("InfiniteReward", "scores"),
+        ("UnknownFailure", "scores"),
+        ("StatefulScore", "alone"),
+        ("WrongDemonstration", "demonstrations"),
+        ("ConstantReward", "pay"),
+        ("UnknownLevel", "factors"),
+        ("UnstableNearest", "nearest"),
     ],
 )
 def test_check_names_the_broken_contract(name: str, reason: str | None):
@@ -57,6 +57,6 @@ def test_check_names_the_broken_contract(name: str, reason: str | None):
     if reason is None:
         check_run_environment(config)
         return
-    with pytest.raises(ConformanceError) as raised:
+    with pytest.raises(ConformanceError) as error:
         check_run_environment(config)
-    assert raised.value.reason == reason
+    assert error.value.reason == reason

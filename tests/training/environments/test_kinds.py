@@ -12,7 +12,7 @@ from training.policy.policy import write_random_policy
 from training.schema import dump, load
 
 PARITY = Path(__file__).with_name("parity.yaml")
-HERE = "tests.training.environments.parity"
+MODULE = "tests.training.environments.parity"
 
 
 @pytest.mark.parametrize(
@@ -27,10 +27,10 @@ HERE = "tests.training.environments.parity"
             ["environment: kind must be one of lake and package.module:NAME", "got 3"],
         ),
         ("environment.kind=no.such.place:Thing", ["no.such.place", "ModuleNotFoundError"]),
-        (f"environment.kind={HERE}:Missing", ["has no attribute Missing"]),
-        (f"environment.kind={HERE}:NOT_A_CLASS", ["must be a subclass of UserEnvironment"]),
+        (f"environment.kind={MODULE}:Missing", ["has no attribute Missing"]),
+        (f"environment.kind={MODULE}:NOT_A_CLASS", ["must be a subclass of UserEnvironment"]),
         (
-            f"environment.kind={HERE}:Unfinished",
+            f"environment.kind={MODULE}:AbstractEnvironment",
             ["must implement domain, draw, group, prompt, score"],
         ),
         ("environment.settings.colour=blue", ["settings.colour: unknown key", "min_share"]),
@@ -56,7 +56,7 @@ HERE = "tests.training.environments.parity"
         ("prompt.template='{board}'", ["prompt.template must not be set"]),
         ("reward.function=tests.training.hooks:bonus", ["reward.function must not be set"]),
         ("reward.valid=0.5", ["reward.valid must not be set", "lake only"]),
-        (f"environment.kind={HERE}:Silent", ["warm_start must be null"]),
+        (f"environment.kind={MODULE}:NoDemonstration", ["warm_start must be null"]),
         ("warm_start=null", ["warm_start must not be null for a model made from scratch"]),
     ],
 )
@@ -69,20 +69,20 @@ def test_invalid_environment_option_is_named(override: str, words: list[str]):
 
 def test_other_environment_config_round_trips(tmp_path: Path):
     config = load(PARITY)
-    copy = tmp_path / "copy.yaml"
-    copy.write_text(dump(config))
-    assert load(copy) == config
-    assert dump(load(copy)) == dump(config)
+    config_file = tmp_path / "copy.yaml"
+    config_file.write_text(dump(config))
+    assert load(config_file) == config
+    assert dump(load(config_file)) == dump(config)
     assert list(config.environment.initial.values()["9"]) == ["data_ratio", "odd_ratio"]
 
 
 def test_lake_commands_reject_other_environments(tmp_path: Path):
-    study = tmp_path / "study.yaml"
-    study.write_text(
+    study_file = tmp_path / "study.yaml"
+    study_file.write_text(
         f"name: s\nbase: {PARITY}\nengineers: [{{name: a}}]\nseeds: [0]\nbaseline: a\n"
     )
     with pytest.raises(UserError, match="must be lake for this"):
-        load_study(study)
+        load_study(study_file)
 
 
 @pytest.mark.slow
@@ -97,6 +97,6 @@ def test_policy_is_evaluated_on_other_environment(tmp_path: Path, capsys):
     total = rates["total"]
     assert total["count"] == 40 == total["valid"] + sum(total["failures"].values())
     assert "cells" not in rates
-    printed = capsys.readouterr().out
-    assert "40 words" in printed
-    assert "number of bits" in printed
+    stdout = capsys.readouterr().out
+    assert "40 words" in stdout
+    assert "number of bits" in stdout

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from engineer import KnobConfiguration
-from tests.training.environments.parity import Counted, parity
+from tests.training.environments.parity import FixedStatistics, parity
 from training.environments.catalogue import get_environment
 from training.environments.user_adapter import UserEnvironmentAdapter
 from training.errors import UserError
@@ -30,34 +30,34 @@ def test_answers_are_counted_by_group_and_slice(environment: UserEnvironmentAdap
     words = environment.validation_set()
     rng = np.random.default_rng(3)
     texts = rng.choice(["odd", " even", "perhaps"], len(words)).tolist()
-    judged = environment.judge(words, texts)
-    episodes = environment.episodes(words, texts, judged)
+    judged_texts = environment.judge(words, texts)
+    episodes = environment.episodes(words, texts, judged_texts)
     evidence, rates = make_stage_evidence(2, episodes), compute_validation_rates(2, episodes)
     for group, tally in evidence.validation.items():
         for level, counts in tally.slices["ones"].items():
-            answered = [
+            results = [
                 "unreadable" if text == "perhaps" else "valid" if text.strip() == level else "wrong"
                 for word, text in zip(words, texts, strict=True)
                 if len(word) == int(group) and parity(word) == level
             ]
-            counted = Counter(answered)
-            assert counts.count == len(answered) > 0
-            assert counts.valid == counted.pop("valid", 0)
-            assert counts.failures == counted
+            result_counts = Counter(results)
+            assert counts.count == len(results) > 0
+            assert counts.valid == result_counts.pop("valid", 0)
+            assert counts.failures == result_counts
         assert tally.count == sum(counts.count for counts in tally.slices["ones"].values())
     assert list(rates.groups) == ["8", "9"]
-    assert rates.total.valid == int(judged.scores.rewards.sum())
+    assert rates.total.valid == int(judged_texts.scores.rewards.sum())
     assert [episode.text for episode in episodes] == texts
-    np.testing.assert_array_equal(judged.scores.parsed, [text != "perhaps" for text in texts])
+    np.testing.assert_array_equal(judged_texts.scores.parsed, [text != "perhaps" for text in texts])
 
 
 @pytest.mark.parametrize(
     ("name", "problem"),
     [
-        ("Short", "draw returned 39 of 40 instances"),
-        ("Unnamed", "failure must be one of unreadable, wrong, got 'typo'"),
-        ("Infinite", "reward must be finite"),
-        ("Sliced", r"parity:Sliced: .*slices\.ones: got 3"),
+        ("ShortDraw", "draw returned 39 of 40 instances"),
+        ("UnknownFailure", "failure must be one of unreadable, wrong, got 'typo'"),
+        ("InfiniteReward", "reward must be finite"),
+        ("InvalidLevel", r"parity:InvalidLevel: .*slices\.ones: got 3"),
     ],
 )
 def test_invalid_environment_output_is_named(name: str, problem: str):
@@ -65,13 +65,13 @@ def test_invalid_environment_output_is_named(name: str, problem: str):
         load(PARITY, [f"environment.kind=tests.training.environments.parity:{name}"])
     )
 
-    def judge() -> None:
+    def judge_answers() -> None:
         words = adapter.validation_set()
         texts = ["perhaps"] * len(words)
         adapter.episodes(words, texts, adapter.judge(words, texts))
 
     with pytest.raises(UserError, match=problem):
-        judge()
+        judge_answers()
 
 
 @pytest.mark.parametrize(
@@ -85,8 +85,9 @@ def test_invalid_environment_output_is_named(name: str, problem: str):
 )
 def test_statistics_must_be_finite_domain_names(statistics, problem):
     config = load(PARITY)
-    user = Counted(found=statistics)
-    adapter = UserEnvironmentAdapter("here", user, 32, config.validation.configuration, 40, 0)
+    validation = config.validation.configuration
+    user_environment = FixedStatistics(fixed_statistics=statistics)
+    adapter = UserEnvironmentAdapter("here", user_environment, 32, validation, 40, 0)
     arguments = (jax.random.key(0), config.environment.initial, 32, adapter.validation_set())
     if problem is None:
         assert adapter.stage_set(*arguments).statistics == {"8": {"ones": 4.5}, "9": {"ones": 4.5}}
@@ -96,7 +97,7 @@ def test_statistics_must_be_finite_domain_names(statistics, problem):
 
 
 def test_held_out_instances_are_not_trained_on():
-    config = load(PARITY, ["environment.kind=tests.training.environments.parity:Leaks"])
+    config = load(PARITY, ["environment.kind=tests.training.environments.parity:LeakyDraw"])
     adapter = get_environment(config)
     with pytest.raises(UserError, match="which is held out for validation"):
         adapter.stage_set(
@@ -107,9 +108,9 @@ def test_held_out_instances_are_not_trained_on():
 def test_decision_of_a_custom_configuration_is_plain_json():
     from examples.column_addition.__main__ import INITIAL
 
-    plain = {"stage": 1, "engineer": "rule", "kind": "kept", "reason": "", "spent": {}}
+    fields = {"stage": 1, "engineer": "rule", "kind": "kept", "reason": "", "spent": {}}
     decision = DecisionRecord.model_validate(
-        {**plain, "diff": (), "repairs": (), "configuration": INITIAL}
+        {**fields, "diff": (), "repairs": (), "configuration": INITIAL}
     )
     assert isinstance(decision.configuration, KnobConfiguration)
     assert decision.configuration.share == "data_ratio"
