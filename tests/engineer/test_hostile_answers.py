@@ -221,7 +221,7 @@ def test_any_text_is_decided_without_error(text, situation, guard):
 
 
 @settings(max_examples=200)
-@given(designs=st.lists(texts, min_size=1, max_size=4), situation=review_inputs(), guard=guards)
+@given(answers=st.lists(texts, min_size=1, max_size=4), situation=review_inputs(), guard=guards)
 def test_any_texts_complete_a_design_phase(answers, situation, guard):
     domain, current = situation
 
