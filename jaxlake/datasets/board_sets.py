@@ -38,7 +38,7 @@ from jaxlake.generator.generation import generate_quietly
 from jaxlake.remote_files import AnyPath, as_path
 from jaxlake.runtime.random_keys import check_key
 from jaxlake.solver import DEFAULT_HORIZON
-from jaxlake.solver.tiers import MAX_HORIZON
+from jaxlake.solver.entry_points import MAX_HORIZON
 
 MANIFEST = "manifest.json"
 MAX_PART_SIZE = 1 << 20

@@ -23,7 +23,7 @@ from jaxlake.runtime.memory import require_memory
 from jaxlake.runtime.random_keys import check_key
 from jaxlake.solver import Limits, default_horizon, limits_for
 from jaxlake.solver.chunks import default_platform
-from jaxlake.solver.tiers import MAX_HORIZON
+from jaxlake.solver.entry_points import MAX_HORIZON
 
 P = ParamSpec("P")
 

@@ -25,8 +25,8 @@ from jaxlake.generator.pool import (
 )
 from jaxlake.runtime.cpu_devices import jit_search
 from jaxlake.solver import Solution, Status, solve_batch
+from jaxlake.solver.entry_points import solve_boards
 from jaxlake.solver.many_slots import candidate_budgets
-from jaxlake.solver.tiers import solve_boards
 
 MAX_SMALL_SET = 4096
 """Number of slots up to which generating a set takes less time than compiling its programs."""

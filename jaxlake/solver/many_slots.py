@@ -15,9 +15,9 @@ from jaxlake.board.instance import Instance
 from jaxlake.runtime.cpu_devices import jit_search
 from jaxlake.solver.certificates import BestPlans, PreparedBoards, prepare_boards, prioritise
 from jaxlake.solver.chunks import Limits
-from jaxlake.solver.dense import tier as dense_tier
+from jaxlake.solver.dense import search as dense_search
 from jaxlake.solver.dense.components import component_sizes
-from jaxlake.solver.dense.tier import (
+from jaxlake.solver.dense.search import (
     DENSE_AXIS_SIZES,
     DENSE_BUDGETS,
     ShortestPlans,
@@ -80,7 +80,7 @@ def solve_many_slots(
     bounded = _bound_boards(batch, planned, budget, horizon, limits, dense=dense)
     results = _search_boards(batch, planned, bounded, horizon, limits)
     for size_index in range(len(results.remaining)) if dense else ():
-        results = dense_tier.solve_remaining(batch, results, size_index, horizon, limits)
+        results = dense_search.solve_remaining(batch, results, size_index, horizon, limits)
     return results.solution
 
 
@@ -399,7 +399,7 @@ def _first_stage(
 _pair_stage = jit_search(_bound_boards, static_argnames=("horizon", "limits"))
 _tree_stage = jit_search(_search_boards, static_argnames=("horizon", "limits"))
 _dense_stage = jit_search(
-    dense_tier.solve_remaining, static_argnames=("horizon", "limits", "size_index")
+    dense_search.solve_remaining, static_argnames=("horizon", "limits", "size_index")
 )
 
 
