@@ -68,7 +68,7 @@ class Worker:
         self._log.close()
 
     def ask(self, question: str, **fields: Any) -> dict[str, Any]:
-        """Call a method of the contestant with these arguments, and wait for its answer.
+        """Call a method of the benchmark with these arguments, and wait for its answer.
 
         Raises:
             WorkerError: The worker raised an error or died.
@@ -90,10 +90,10 @@ class Worker:
         return answer
 
 
-def serve(contestant: object) -> None:
+def serve(benchmark: object) -> None:
     """Answer questions from standard input until it ends; each worker's module calls this.
 
-    A question names a method of the contestant. `prepare` builds, compiles and runs the program
+    A question names a method of the benchmark. `prepare` builds, compiles and runs the program
     once. `measure` works for some `seconds` and returns the completed `units` and the elapsed
     `seconds`.
 
@@ -104,7 +104,7 @@ def serve(contestant: object) -> None:
     for line in sys.stdin:
         fields = json.loads(line)
         try:
-            answer = getattr(contestant, fields.pop("question"))(**fields)
+            answer = getattr(benchmark, fields.pop("question"))(**fields)
         except Exception as error:
             traceback.print_exc()
             first_line = (str(error).strip().splitlines() or [""])[0]

@@ -36,11 +36,11 @@ class Designs(Section):
 
     sizes: tuple[BoardSize, ...] = Field((2, 3, 4, 5, 6, 7, 8, 9, 10), min_length=1)
     groups: tuple[PositiveInt, PositiveInt] = (2, 5)  # range of the number of sizes in a context
-    count: PositiveInt = 60_000  # half of them contrasts
-    share: Fraction = 0.15  # of the examples of a batch
-    first_share: Fraction = 0.6  # in the first steps: reading is learned fastest in few steps
-    first_steps: NonNegativeInt = 1_000
-    last_share: Fraction = 0.5  # while the learning rate decays
+    count: PositiveInt = 60_000  # half of them with one fact swapped
+    share: Fraction = 0.15  # fraction of each batch; the rest are plans for boards
+    initial_share: Fraction = 0.6  # during `initial_steps`, because early reading is cheap to learn
+    initial_steps: NonNegativeInt = 1_000
+    final_share: Fraction = 0.5  # while the learning rate decays
 
 
 class Optimization(Section):
@@ -50,7 +50,7 @@ class Optimization(Section):
     learning_rate: PositiveFloat = 4e-3
     warmup_steps: PositiveInt = 100
     weight_decay: NonNegativeFloat = 0.1
-    most_steps: PositiveInt = 10_000
+    max_steps: PositiveInt = 10_000
     decay_steps: PositiveInt = 1_500
     evaluate_every: PositiveInt = 250
     checkpoint_every: PositiveInt = 100
@@ -59,9 +59,11 @@ class Optimization(Section):
 class Goal(Section):
     """The goals on held-out contexts and boards that end the training."""
 
-    edits_right: Fraction = 0.97  # share of edits that equal the rule's
-    flips: Fraction = 0.95  # per fact: share of the rule's changed edits that the model changes too
-    least_valid: Fraction = 0.1  # in every cell of size, holes and waits, at temperature 1
+    min_edit_accuracy: Fraction = 0.97  # fraction of edits that equal the rule's
+    min_flip_rate: Fraction = (
+        0.95  # per fact: share of the rule's changed edits that the model changes too
+    )
+    min_valid_rate: Fraction = 0.1  # in every cell of size, holes and waits, at temperature 1
     contexts: PositiveInt = 64  # pairs of held-out contexts per fact
     boards_per_cell: PositiveInt = 32
     validate_every: PositiveInt = 1_000  # steps; a multiple of optimization.evaluate_every

@@ -62,8 +62,10 @@ class ReadingTest:
             are_signs = np.isin(plain_tokens, self._signs) & np.isin(swapped_tokens, self._signs)
             model_changes = are_signs & (plain_tokens != swapped_tokens)
             changes[fact].append(model_changes[rule_changes])
-        flips = {fact: float(np.concatenate(shares).mean()) for fact, shares in changes.items()}
-        return float(correct_share), flips
+        flip_rates = {
+            fact: float(np.concatenate(shares).mean()) for fact, shares in changes.items()
+        }
+        return float(correct_share), flip_rates
 
     def _predict_tokens(self, params: Any) -> np.ndarray:
         """Return the most probable token at each position, int (B, L)."""

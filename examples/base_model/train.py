@@ -98,8 +98,8 @@ def _take_steps(
     step = _compiled_step(run.policy, settings)
     recent: list[Any] = []
     mastered = False
-    with track("training", settings.most_steps, start=step_count, unit="steps") as advance:
-        while step_count < settings.most_steps and not mastered:
+    with track("training", settings.max_steps, start=step_count, unit="steps") as advance:
+        while step_count < settings.max_steps and not mastered:
             if step_count == stop_after:
                 return None
             step_count += 1
@@ -107,7 +107,7 @@ def _take_steps(
             share = _design_share(recipe.designs, settings, step_count)
             state, metrics = step(state, run.pool.draw(rng, settings.batch_size, share))
             recent.append(metrics)
-            last = step_count == settings.most_steps
+            last = step_count == settings.max_steps
             saves_checkpoint = last or step_count % settings.checkpoint_every == 0
             if saves_checkpoint or step_count % LOG_EVERY == 0:
                 line = _metrics(step_count, recent, _schedule(settings))
@@ -159,9 +159,9 @@ def _spread(examples: Sequence[Any], count: int) -> list[Any]:
 
 
 def _design_share(designs: Designs, settings: Optimization, step: int) -> float:
-    if step > settings.most_steps - settings.decay_steps:
-        return designs.last_share
-    return designs.first_share if step <= designs.first_steps else designs.share
+    if step > settings.max_steps - settings.decay_steps:
+        return designs.final_share
+    return designs.initial_share if step <= designs.initial_steps else designs.share
 
 
 def _schedule(settings: Optimization) -> optax.Schedule:
@@ -169,7 +169,7 @@ def _schedule(settings: Optimization) -> optax.Schedule:
 
     def rate(count: Any) -> Any:
         warmup = jnp.minimum((count + 1) / settings.warmup_steps, 1.0)
-        decay = (settings.most_steps - count) / settings.decay_steps
+        decay = (settings.max_steps - count) / settings.decay_steps
         return settings.learning_rate * warmup * jnp.clip(decay, 0.0, 1.0)
 
     return rate
@@ -242,22 +242,22 @@ class Evaluation(NamedTuple):
     """A line of `evaluations.jsonl`."""
 
     step: int
-    edits_right: float  # share of edits that equal the rule's
-    flips: dict[str, float]  # by fact: share of edits that change with it
+    edit_accuracy: float  # share of edits that equal the rule's
+    flip_rates: dict[str, float]  # by fact: share of edits that change with it
     valid: dict[str, float] | None  # by cell, at temperature 1
 
 
 def _evaluate(run: _Training, params: Any, step: int, *, validate: bool) -> Evaluation:
     """Evaluate the weights, optionally with answers to held-out boards, and log a line."""
-    edits_right, flips = run.reading.scores(params)
-    flips = {fact: six_digits(share) for fact, share in flips.items()}
+    edit_accuracy, flip_rates = run.reading.scores(params)
+    flip_rates = {fact: six_digits(rate) for fact, rate in flip_rates.items()}
     valid = _measure_valid_rates(run, params, step) if validate else None
-    evaluation = Evaluation(step, six_digits(edits_right), flips, valid)
+    evaluation = Evaluation(step, six_digits(edit_accuracy), flip_rates, valid)
     _append(run.path / "evaluations.jsonl", evaluation._asdict())
     valid_text = f", valid from {min(valid.values()):.0%}" if valid else ""
     console.print(
-        f"step {step}: edits right {edits_right:.1%},"
-        f" flips from {min(flips.values()):.1%}{valid_text}"
+        f"step {step}: edit accuracy {edit_accuracy:.1%},"
+        f" flip rates from {min(flip_rates.values()):.1%}{valid_text}"
     )
     return evaluation
 
@@ -297,12 +297,13 @@ def _finish(run: _Training, params: Any, step: int) -> Path:
 
 def shortfalls(evaluation: Evaluation, goal: Goal) -> list[str]:
     """Return the goals that an evaluation misses, ignoring cells without answers."""
-    measured = [("edits right", evaluation.edits_right, goal.edits_right)]
+    measured = [("edit accuracy", evaluation.edit_accuracy, goal.min_edit_accuracy)]
     measured += [
-        (f"flips with {fact}", rate, goal.flips) for fact, rate in evaluation.flips.items()
+        (f"flip rate of {fact}", rate, goal.min_flip_rate)
+        for fact, rate in evaluation.flip_rates.items()
     ]
     cells = (evaluation.valid or {}).items()
-    measured += [(f"valid in {cell}", rate, goal.least_valid) for cell, rate in cells]
+    measured += [(f"valid in {cell}", rate, goal.min_valid_rate) for cell, rate in cells]
     return [
         f"{name} {rate:.1%} (goal {threshold:.0%})"
         for name, rate, threshold in measured

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from engineer.engineers.controls import AlteredEvidence
     from training.schema import EngineerConfig
 
-    Contestant = tuple[EngineerFactory, DesignSettings]
+    EngineerSetup = tuple[EngineerFactory, DesignSettings]
 
 _HELP = """\
 Let engineers design the training of simulated learners, and print by how many points of valid rate
@@ -115,15 +115,15 @@ def _play_all(names: Sequence[str], args: argparse.Namespace) -> "Results":
 
     entries: list[Entry] = []
     for name in dict.fromkeys([BASELINE, "random", "easy_to_hard", *(names or SCRIPTED_ENGINEERS)]):
-        with _open_contestant(name, args) as contestant:
+        with _open_engineer(name, args) as setup:
             for num_groups in args.groups:
                 print(f"jaxlake: {name}, {num_groups} groups", file=sys.stderr, flush=True)
-                entries += _play(name, contestant, num_groups, args)
+                entries += _play(name, setup, num_groups, args)
     return Results(entries=tuple(entries))
 
 
 def _play(
-    name: str, contestant: "Contestant", num_groups: int, args: argparse.Namespace
+    name: str, setup: "EngineerSetup", num_groups: int, args: argparse.Namespace
 ) -> "Iterator[Entry]":
     """Yield the results of an engineer on a track, and of its controls if it has any."""
     from engineer.bench.play import play
@@ -131,7 +131,7 @@ def _play(
     from engineer.bench.version import track
     from engineer.engineers.controls import CONTROLS
 
-    factory, settings = contestant
+    factory, settings = setup
     bench_track = track(num_groups)
     learners = bench_track.learners(args.learners)
     yield Entry.from_result(name, num_groups, play(factory, learners, bench_track.domain, settings))
@@ -147,7 +147,7 @@ def _compose(control: "type[AlteredEvidence]", factory: "EngineerFactory") -> "E
 
 
 @contextmanager
-def _open_contestant(name: str, args: argparse.Namespace) -> "Iterator[Contestant]":
+def _open_engineer(name: str, args: argparse.Namespace) -> "Iterator[EngineerSetup]":
     """Yield an engineer by name, and stop its processes when the block ends."""
     from engineer.design import DesignSettings
     from engineer.engineers.catalogue import SCRIPTED_ENGINEERS, scripted_engineer

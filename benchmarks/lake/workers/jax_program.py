@@ -28,8 +28,8 @@ class Program:
         return jax.block_until_ready(self.compiled(*self.arguments))
 
 
-class ProgramContestant:
-    """A contestant that calls one compiled program; its `prepare` sets the two attributes."""
+class ProgramBenchmark:
+    """A benchmark that calls one compiled program; its `prepare` sets the two attributes."""
 
     program: Program
     units: float
@@ -45,7 +45,7 @@ class ProgramContestant:
         return repeat(call, seconds)
 
 
-def build(
+def compile_program(
     function: Callable[..., Any],
     arguments: tuple[Any, ...],
     specs: tuple[PartitionSpec, ...],

@@ -9,7 +9,7 @@ import numpy as np
 
 import jaxlake
 from benchmarks.lake.protocol import serve
-from benchmarks.lake.workers.jax_program import BATCH, Program, build
+from benchmarks.lake.workers.jax_program import BATCH, Program, compile_program
 from benchmarks.lake.workers.lake_solve import read_boards, solve_random_board
 
 
@@ -36,7 +36,7 @@ class _CellSolver:
         self._shape = (*batch.holes.shape, batch.starts.shape[1])
         compile_seconds = 0.0
         if self._shape not in self._programs:
-            program = build(jax.vmap(solve_random_board), (batch,), (BATCH,), cores)
+            program = compile_program(jax.vmap(solve_random_board), (batch,), (BATCH,), cores)
             self._programs[self._shape], compile_seconds = program, program.compile_seconds
         self._compiled = self._programs[self._shape].compiled
         solutions = jax.tree.map(np.asarray, self._compiled(self._place(batch)))

@@ -12,7 +12,7 @@ import numpy as np
 
 import jaxlake
 from benchmarks.lake.protocol import serve
-from benchmarks.lake.workers.jax_program import BATCH, ProgramContestant, build
+from benchmarks.lake.workers.jax_program import BATCH, ProgramBenchmark, compile_program
 from jaxlake.solver.many_slots import candidate_budgets
 
 
@@ -34,13 +34,15 @@ def solve_random_board(board: jaxlake.Instance) -> jaxlake.Solution:
     return jaxlake.solve(board, max_expansions=candidate_budgets(board))
 
 
-class _Solver(ProgramContestant):
+class _Solver(ProgramBenchmark):
     """The compiled solver and its boards; a unit is a board solved or proved unsolvable."""
 
     def prepare(self, path: str, count: int, devices: int) -> dict[str, Any]:
         """Read the boards, compile the solver, and solve them once for the comparison of costs."""
         instances = read_boards(path, count)
-        self.program = build(jax.vmap(solve_random_board), (instances,), (BATCH,), devices)
+        self.program = compile_program(
+            jax.vmap(solve_random_board), (instances,), (BATCH,), devices
+        )
         self._solutions = jax.tree.map(np.asarray, self.program())
         status = self._solutions.status
         self.units = int(np.sum(status != jaxlake.Status.UNKNOWN))

@@ -14,7 +14,7 @@ import numpy as np
 
 import jaxlake
 from benchmarks.lake.protocol import serve
-from benchmarks.lake.workers.jax_program import BATCH, REPLICATED, ProgramContestant, build
+from benchmarks.lake.workers.jax_program import BATCH, REPLICATED, ProgramBenchmark, compile_program
 from benchmarks.lake.workers.lake_solve import read_boards
 from jaxlake.environment.conflict_policies import ConflictPolicy
 from jaxlake.environment.lake_environment import LakeEnvironment
@@ -27,7 +27,7 @@ _OBSERVATIONS: dict[str, Observation] = {
 }
 
 
-class _Lake(ProgramContestant):
+class _Lake(ProgramBenchmark):
     """The compiled environment; a unit is one step of one environment."""
 
     def prepare(
@@ -71,7 +71,7 @@ class _Lake(ProgramContestant):
             return jax.lax.scan(advance, (states, empty_outputs), inputs_by_step)[0]
 
         specs = (BATCH, BATCH, BATCH, REPLICATED)
-        self.program = build(run, (states, keys, actions, params), specs, devices)
+        self.program = compile_program(run, (states, keys, actions, params), specs, devices)
         self.units = environments * steps
         self.program()
         return {"compile_seconds": self.program.compile_seconds}

@@ -31,7 +31,7 @@ TINY_RECIPE: dict[str, Any] = {
         "batch_size": 8,
         "learning_rate": 5e-3,
         "warmup_steps": 5,
-        "most_steps": 40,
+        "max_steps": 40,
         "decay_steps": 10,
         "evaluate_every": 40,
         "checkpoint_every": 10,

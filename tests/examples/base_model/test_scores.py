@@ -40,10 +40,10 @@ def replace_predictions(reader: ReadingTest, monkeypatch, transform) -> None:
 
 def test_rule_has_full_agreement_and_flips(reader, monkeypatch):
     replace_predictions(reader, monkeypatch, lambda tokens: tokens)
-    edits_right, flips = reader.scores(None)
-    assert edits_right == 1.0
-    assert set(flips.values()) == {1.0}
-    assert len(flips) == 6
+    edit_accuracy, flip_rates = reader.scores(None)
+    assert edit_accuracy == 1.0
+    assert set(flip_rates.values()) == {1.0}
+    assert len(flip_rates) == 6
 
 
 def test_blind_reader_flips_no_edit(reader, monkeypatch, pairs):
@@ -51,8 +51,8 @@ def test_blind_reader_flips_no_edit(reader, monkeypatch, pairs):
     replace_predictions(
         reader, monkeypatch, lambda tokens: np.concatenate([tokens[:num_pairs], tokens[:num_pairs]])
     )
-    edits_right, flips = reader.scores(None)
-    assert set(flips.values()) == {0.0}
+    edit_accuracy, flip_rates = reader.scores(None)
+    assert set(flip_rates.values()) == {0.0}
     # Correct are all edits of the plain side, and those of the swapped side that are unchanged.
     signs = [[side.answer.split() for side in (pair.plain, pair.swapped)] for pair in pairs]
     matches = [
@@ -61,7 +61,7 @@ def test_blind_reader_flips_no_edit(reader, monkeypatch, pairs):
         for a, b in zip(plain, swapped, strict=True)
         if a in "-=+"
     ]
-    assert edits_right == pytest.approx((len(matches) + sum(matches)) / (2 * len(matches)))
+    assert edit_accuracy == pytest.approx((len(matches) + sum(matches)) / (2 * len(matches)))
 
 
 def test_wrong_flip_counts_as_flip_but_not_as_correct(reader, monkeypatch, policy_and_params):
@@ -75,9 +75,9 @@ def test_wrong_flip_counts_as_flip_but_not_as_correct(reader, monkeypatch, polic
         return tokens
 
     replace_predictions(reader, monkeypatch, replace_signs)
-    edits_right, flips = reader.scores(None)
-    assert edits_right == 0.0
-    assert set(flips.values()) == {1.0}
+    edit_accuracy, flip_rates = reader.scores(None)
+    assert edit_accuracy == 0.0
+    assert set(flip_rates.values()) == {1.0}
 
 
 def test_greedy_decoding_takes_most_probable_token(reader, policy_and_params):
