@@ -34,7 +34,7 @@ def test_readme_python_blocks_run(tmp_path: Path):
         assert code.count(count) == 1
         code = code.replace(count, smaller_count)
     checks = """
-rows = read("sweep")
+rows = sweeps.read("sweep")
 assert len(rows["valid"]) == 128
 assert rows["boards"].max() == 16
 assert rows["valid"].sum() > 0
