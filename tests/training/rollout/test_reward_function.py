@@ -24,19 +24,19 @@ def boards() -> InstanceSet:
 
 @pytest.fixture(scope="module")
 def texts(boards: InstanceSet) -> list[str]:
-    optimal = target(boards.solutions.plan[0])
-    late = optimal.replace("Agent 0: ", "Agent 0: WAIT ").replace("Agent 1: ", "Agent 1: WAIT ")
-    return [f"It works because.\n{optimal}", late, "Agent 0: WAIT WAIT\nAgent 1: WAIT", "?"]
+    plan = target(boards.solutions.plan[0])
+    late_plan = plan.replace("Agent 0: ", "Agent 0: WAIT ").replace("Agent 1: ", "Agent 1: WAIT ")
+    return [f"It works because.\n{plan}", late_plan, "Agent 0: WAIT WAIT\nAgent 1: WAIT", "?"]
 
 
 def judge_texts(boards: InstanceSet, texts: list[str], *settings: str) -> JudgedTexts:
     return get_environment(load(TINY, settings)).judge(boards, texts)
 
 
-def test_reward_function_receives_same_rewards(boards: InstanceSet, texts: list[str]):
-    values = ["reward.optimal=0.9", "reward.valid=0.3", "reward.parsed=0.1"]
-    expected = judge_texts(boards, texts, *values).scores
-    scores = judge_texts(boards, texts, *values, f"reward.function={HOOKS}:same_reward").scores
+def test_reward_function_receives_configured_rewards(boards: InstanceSet, texts: list[str]):
+    settings = ["reward.optimal=0.9", "reward.valid=0.3", "reward.parsed=0.1"]
+    expected = judge_texts(boards, texts, *settings).scores
+    scores = judge_texts(boards, texts, *settings, f"reward.function={HOOKS}:same_reward").scores
     assert expected.rewards.tolist() == np.float32([0.9, 0.3, 0.1, 0]).tolist()
     assert scores.rewards.tobytes() == expected.rewards.tobytes()
     assert scores.rewards.dtype == expected.rewards.dtype
@@ -44,11 +44,11 @@ def test_reward_function_receives_same_rewards(boards: InstanceSet, texts: list[
 
 def test_reward_function_receives_text_board_and_score(boards: InstanceSet, texts: list[str]):
     setting = f"reward.function={HOOKS}:bonus"
-    judged = judge_texts(boards, texts, setting)
+    judged_texts = judge_texts(boards, texts, setting)
     expected = judge_texts(boards, texts)
-    np.testing.assert_allclose(judged.scores.rewards, [4.25, 3.6, 3 + 2 / 64, 3])
-    np.testing.assert_array_equal(judged.scores.valid, expected.scores.valid)
-    episodes = get_environment(load(TINY, [setting])).episodes(boards, texts, judged)
+    np.testing.assert_allclose(judged_texts.scores.rewards, [4.25, 3.6, 3 + 2 / 64, 3])
+    np.testing.assert_array_equal(judged_texts.scores.valid, expected.scores.valid)
+    episodes = get_environment(load(TINY, [setting])).episodes(boards, texts, judged_texts)
     assert [episode.reward for episode in episodes] == [4.25, 3.6, 3.03125, 3.0]
 
 

@@ -11,36 +11,36 @@ from training.rollout.rollout import overlong_penalty
 from training.schema import PromptConfig, RewardConfig
 
 
-def judged(boards: InstanceSet, texts: list[str], max_steps: int) -> Verdict:
+def judge_boards(boards: InstanceSet, texts: list[str], max_steps: int) -> Verdict:
     return judge_texts(texts, boards.instances, boards.solutions, max_steps=max_steps)
 
 
 def test_rewards_order_optimal_valid_parsed_and_unparsable():
     boards = draw_small_lakes(20)
     row = int(np.flatnonzero(boards.solutions.sum_of_costs >= 3)[0])
-    optimal = target(boards.solutions.plan[row])
-    late = optimal.replace("Agent 0: ", "Agent 0: WAIT ").replace("Agent 1: ", "Agent 1: WAIT ")
-    unmoved = "Agent 0: WAIT\nAgent 1: WAIT"
-    texts = [optimal, late, unmoved, "I would go right, then down."]
-    verdict = judged(boards.take([row] * 4), texts, 32)
+    plan = target(boards.solutions.plan[row])
+    late_plan = plan.replace("Agent 0: ", "Agent 0: WAIT ").replace("Agent 1: ", "Agent 1: WAIT ")
+    waiting_plan = "Agent 0: WAIT\nAgent 1: WAIT"
+    texts = [plan, late_plan, waiting_plan, "I would go right, then down."]
+    verdict = judge_boards(boards.take([row] * 4), texts, 32)
     np.testing.assert_array_equal(verdict.outcomes.valid, [True, True, False, False])
-    paid = reward(verdict.outcomes, RewardValues())
-    np.testing.assert_allclose(paid, [1.0, 0.6, 0.0, 0.0])
+    rewards = reward(verdict.outcomes, RewardValues())
+    np.testing.assert_allclose(rewards, [1.0, 0.6, 0.0, 0.0])
     scores = [score(text, next(iter(boards.take([row]))), max_steps=32) for text in texts]
-    np.testing.assert_array_equal(paid, np.float32([result.reward for result in scores]))
+    np.testing.assert_array_equal(rewards, np.float32([result.reward for result in scores]))
 
 
 def test_plans_are_limited_by_max_steps():
     boards = draw_small_lakes(20)
     row = int(np.flatnonzero(boards.solutions.makespan >= 2)[0])
     waits = " WAIT" * 90
-    texts = [f"{line}{waits}" for line in target(boards.solutions.plan[row]).split("\n")]
-    longest = max(len(text.split(": ")[1].split()) for text in texts)
-    for limit, parsed in ((longest - 1, False), (longest, True)):
-        verdict = judged(boards.take([row]), ["\n".join(texts)], limit)
-        assert verdict.answers[0].parsed is parsed
-        assert verdict.outcomes.valid.tolist() == verdict.outcomes.parsed.tolist() == [parsed]
-        assert verdict.outcomes.optimal_makespan.tolist() == [parsed]
+    lines = [f"{plan_line}{waits}" for plan_line in target(boards.solutions.plan[row]).split("\n")]
+    num_steps = max(len(line.split(": ")[1].split()) for line in lines)
+    for max_steps, is_parsed in ((num_steps - 1, False), (num_steps, True)):
+        verdict = judge_boards(boards.take([row]), ["\n".join(lines)], max_steps)
+        assert verdict.answers[0].parsed is is_parsed
+        assert verdict.outcomes.valid.tolist() == verdict.outcomes.parsed.tolist() == [is_parsed]
+        assert verdict.outcomes.optimal_makespan.tolist() == [is_parsed]
 
 
 def test_rewards_default_to_the_loop_values():
@@ -53,7 +53,7 @@ def test_rewards_default_to_the_loop_values():
 def test_length_penalty_grows_towards_the_limit():
     lengths = np.array([[1, 60, 70, 75], [80, 90, 99, 100]])
     settings = RewardConfig(overlong_buffer=30, overlong_penalty=0.5)
-    lost = overlong_penalty(lengths, 100, settings)
+    penalties = overlong_penalty(lengths, 100, settings)
     expected = 0.5 * np.array([[0, 0, 0, 5], [10, 20, 29, 30]]) / 30
-    np.testing.assert_allclose(lost, expected, rtol=1e-6)
+    np.testing.assert_allclose(penalties, expected, rtol=1e-6)
     assert not overlong_penalty(lengths, 100, RewardConfig()).any()

@@ -40,38 +40,40 @@ def folder(boards: InstanceSet, tmp_path_factory: pytest.TempPathFactory) -> Pat
     return write_untrained_policy(tmp_path_factory.mktemp("policy"), boards)
 
 
-def opened(folder: Path, boards: InstanceSet, *overrides: str) -> tuple[ActiveRun, Any]:
+def open_run(folder: Path, boards: InstanceSet, *overrides: str) -> tuple[ActiveRun, Any]:
     settings = ["grpo.prompts_per_update=4", "prompt.max_tokens=100"]
     config = load(TINY, [*settings, *overrides])
     policy, params = load_run_policy(folder, config)
-    nowhere: Any = RunDirectory(folder), None
-    return ActiveRun(config, *nowhere, policy, boards), params
+    directory_and_checkpoints: Any = RunDirectory(folder), None
+    return ActiveRun(config, *directory_and_checkpoints, policy, boards), params
 
 
-def rolled_out(run: ActiveRun, groups: list[list[Completion]]) -> Rollout:
+def make_rollout(run: ActiveRun, groups: list[list[Completion]]) -> Rollout:
     sampler: Any = ScriptedSampler(groups)
     request = rollout_request(run, run.validation, seed=0)
     return roll_out(run, sampler, run.validation, request, seconds={})
 
 
-def unreadable(run: ActiveRun, length: int, logprobs: Any = -3.0, cut: bool = False) -> Completion:
+def make_unreadable(
+    run: ActiveRun, length: int, logprobs: Any = -3.0, truncated: bool = False
+) -> Completion:
     """Return an unreadable answer of `length` tokens."""
     ids = run.policy.tokenizer.encode("no idea", add_special_tokens=False) * length
-    values = np.broadcast_to(np.float32(logprobs), length)
-    return Completion(tuple(ids[:length]), values, truncated=cut)
+    token_logprobs = np.broadcast_to(np.float32(logprobs), length)
+    return Completion(tuple(ids[:length]), token_logprobs, truncated=truncated)
 
 
 def test_advantages_include_the_length_penalty(folder: Path, boards: InstanceSet) -> None:
     """An optimal plan is paid 1, what can't be read 0; the last 40 of 100 tokens cost up to 0.5."""
-    penalty = ["reward.overlong_buffer=40", "reward.overlong_penalty=0.5"]
-    run, params = opened(folder, boards, *penalty, "grpo.divide_by_std=false")
-    long = [unreadable(run, length) for length in (72, 80, 100)]
+    penalty_settings = ["reward.overlong_buffer=40", "reward.overlong_penalty=0.5"]
+    run, params = open_run(folder, boards, *penalty_settings, "grpo.divide_by_std=false")
+    completions = [make_unreadable(run, length) for length in (72, 80, 100)]
     groups = []
     for plan in boards.solutions.plan:
         ids = tuple(run.policy.encode_answer(target(plan)))
         assert len(ids) <= 60
-        groups.append([Completion(ids, np.full(len(ids), -3, np.float32), False), *long])
-    rollout = rolled_out(run, groups)
+        groups.append([Completion(ids, np.full(len(ids), -3, np.float32), False), *completions])
+    rollout = make_rollout(run, groups)
     np.testing.assert_allclose(rollout.rewards, [[1.0, -0.15, -0.25, -0.5]] * 4, atol=1e-6)
     np.testing.assert_allclose(rollout.overlong, [[0.0, 0.15, 0.25, 0.5]] * 4, atol=1e-6)
     batch = make_rollout_batch(run, params, rollout)
@@ -84,14 +86,14 @@ def test_advantages_include_the_length_penalty(folder: Path, boards: InstanceSet
 
 
 def test_entropy_is_the_mean_over_tokens(folder: Path, boards: InstanceSet) -> None:
-    run, _ = opened(folder, boards)
+    run, _ = open_run(folder, boards)
     group = [
-        unreadable(run, 1, -1.0),
-        unreadable(run, 2, [-2.0, -3.0]),
-        unreadable(run, 4, [-4.0, -4.0, -4.0, -6.0], cut=True),
-        unreadable(run, 1, -0.5),
+        make_unreadable(run, 1, -1.0),
+        make_unreadable(run, 2, [-2.0, -3.0]),
+        make_unreadable(run, 4, [-4.0, -4.0, -4.0, -6.0], truncated=True),
+        make_unreadable(run, 1, -0.5),
     ]
-    metrics = rollout_metrics(run, rolled_out(run, [group] * 4))
+    metrics = rollout_metrics(run, make_rollout(run, [group] * 4))
     # 24.5 nats over 8 tokens; the mean of the completions' means would be 2.125.
     assert metrics["entropy"] == 3.0625
     assert metrics["completion_length"] == 2.0
@@ -101,7 +103,7 @@ def test_entropy_is_the_mean_over_tokens(folder: Path, boards: InstanceSet) -> N
 
 
 def test_roll_out_rewards_only_plans_after_thinking(folder: Path, boards: InstanceSet) -> None:
-    run, _ = opened(folder, boards, "prompt.template='{board}<think>'")
+    run, _ = open_run(folder, boards, "prompt.template='{board}<think>'")
     groups = []
     for plan in boards.solutions.plan:
         texts = [f"Maybe\n{target(plan)}", f"Maybe</think>\n{target(plan)}"] * 2
@@ -112,4 +114,4 @@ def test_roll_out_rewards_only_plans_after_thinking(folder: Path, boards: Instan
                 for token_ids in ids
             ]
         )
-    np.testing.assert_array_equal(rolled_out(run, groups).rewards, [[0.0, 1.0] * 2] * 4)
+    np.testing.assert_array_equal(make_rollout(run, groups).rewards, [[0.0, 1.0] * 2] * 4)

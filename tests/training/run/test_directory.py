@@ -18,7 +18,7 @@ from training.run.typed_files import JsonLog
 from training.schema import load
 
 CONFIG = load(TINY)
-KILLED_CLAIM = """\
+KILLED_CLAIM_SCRIPT = """\
 import os, signal, sys
 from pathlib import Path
 from training.schema import load
@@ -26,15 +26,15 @@ from training.run.directory import RunDirectory
 os.link = lambda *paths: os.kill(os.getpid(), signal.SIGKILL)
 RunDirectory(Path(sys.argv[2])).claim(load(Path(sys.argv[1])))
 """
-ANYTHING: TypeAdapter[dict[str, object]] = TypeAdapter(dict[str, object])
+RECORD_TYPE: TypeAdapter[dict[str, object]] = TypeAdapter(dict[str, object])
 
 
 def test_killed_claim_can_be_repeated(tmp_path: Path) -> None:
     path = tmp_path / "run"
     for _ in range(2):
-        command = [sys.executable, "-c", KILLED_CLAIM, str(TINY), str(path)]
-        killed = subprocess.run(command, cwd=ROOT, timeout=100, check=False)
-        assert killed.returncode == -signal.SIGKILL
+        command = [sys.executable, "-c", KILLED_CLAIM_SCRIPT, str(TINY), str(path)]
+        process = subprocess.run(command, cwd=ROOT, timeout=100, check=False)
+        assert process.returncode == -signal.SIGKILL
         assert not (path / "config.yaml").exists()
     assert any(path.iterdir())
     assert RunDirectory(path).claim(CONFIG) is False
@@ -42,22 +42,22 @@ def test_killed_claim_can_be_repeated(tmp_path: Path) -> None:
     assert RunDirectory(path).claim(CONFIG) is True
 
 
-FOREIGN = """thesis.tex .thesis.tex.12.tmp .config.yaml.tmp .config.yaml.twelve.tmp
+FOREIGN_NAMES = """thesis.tex .thesis.tex.12.tmp .config.yaml.tmp .config.yaml.twelve.tmp
 .config.yaml.12.tmp.gz config.yaml.12.tmp .config-yaml.12.tmp .config.yaml.²2.tmp
 .config.yaml.13.tmp/"""
 
 
-@pytest.mark.parametrize("name", FOREIGN.split())
+@pytest.mark.parametrize("name", FOREIGN_NAMES.split())
 def test_directory_with_other_files_is_rejected_and_kept(name: str, tmp_path: Path) -> None:
     if name.endswith("/"):
         (tmp_path / name).mkdir()
     else:
         (tmp_path / name).write_text("mine")
     (tmp_path / ".config.yaml.77.tmp").write_text("left by a kill")
-    before = sorted(tmp_path.iterdir())
+    paths = sorted(tmp_path.iterdir())
     with pytest.raises(UserError, match="is not empty and contains no run"):
         RunDirectory(tmp_path).claim(CONFIG)
-    assert sorted(tmp_path.iterdir()) == before
+    assert sorted(tmp_path.iterdir()) == paths
 
 
 def test_claim_names_differing_keys(tmp_path: Path) -> None:
@@ -66,7 +66,7 @@ def test_claim_names_differing_keys(tmp_path: Path) -> None:
         RunDirectory(tmp_path).claim(CONFIG.model_copy(update={"seed": 4}))
 
 
-MAY_CHANGE = [
+CHANGEABLE_SETTINGS = [
     "model.mesh.fsdp=2",
     "model.remat=true",
     "model.attention=blockwise",
@@ -83,19 +83,19 @@ MAY_CHANGE = [
 def test_run_resumes_with_rounding_settings_changed(tmp_path: Path) -> None:
     directory = RunDirectory(tmp_path)
     directory.claim(CONFIG)
-    assert directory.claim(load(TINY, MAY_CHANGE)) is True
-    rejected = ("seed=4", "grpo.minibatches=2", "model.dtype=bfloat16", "prompt.max_tokens=20")
-    for override in rejected:
+    assert directory.claim(load(TINY, CHANGEABLE_SETTINGS)) is True
+    settings = ("seed=4", "grpo.minibatches=2", "model.dtype=bfloat16", "prompt.max_tokens=20")
+    for override in settings:
         with pytest.raises(UserError, match=rf"differs in {override.partition('=')[0]} "):
-            directory.claim(load(TINY, [*MAY_CHANGE, override]))
+            directory.claim(load(TINY, [*CHANGEABLE_SETTINGS, override]))
 
 
 def test_mesh_is_fixed_if_each_device_adds_a_group(tmp_path: Path) -> None:
-    learns = ["engineer.learning={}", "engineer.kind=checkpoint", "engineer.style=compact"]
-    learns.append("engineer.blocks=[failure_breakdown, training_details, history]")
-    RunDirectory(tmp_path).claim(load(TINY, learns))
+    settings = ["engineer.learning={}", "engineer.kind=checkpoint", "engineer.style=compact"]
+    settings.append("engineer.blocks=[failure_breakdown, training_details, history]")
+    RunDirectory(tmp_path).claim(load(TINY, settings))
     with pytest.raises(UserError, match=r"differs in model\.mesh"):
-        RunDirectory(tmp_path).claim(load(TINY, [*learns, "model.mesh.fsdp=2"]))
+        RunDirectory(tmp_path).claim(load(TINY, [*settings, "model.mesh.fsdp=2"]))
 
 
 @pytest.mark.parametrize("text", [b"", b"- a", b"{", b"3", b"\x00", b"\xff\xfe"])
@@ -107,25 +107,25 @@ def test_unreadable_configuration_is_named(text: bytes, tmp_path: Path) -> None:
 
 def test_incomplete_line_affects_only_itself(tmp_path: Path) -> None:
     path = tmp_path / "processes.jsonl"
-    old = [{"run": "warm_start", "words": "é\n\u2028"}, {"run": "a/1", "status": -9}]
-    new = {"run": "a/1", "status": 0}
-    lines = [json.dumps(record) for record in old]
+    records = [{"run": "warm_start", "words": "é\n\u2028"}, {"run": "a/1", "status": -9}]
+    new_record = {"run": "a/1", "status": 0}
+    lines = [json.dumps(record) for record in records]
     text = "".join(f"{line}\n" for line in lines)
-    for cut in range(len(text) + 1):
-        path.write_text(text[:cut])
-        log = JsonLog(path, ANYTHING)
-        log.append(new)
-        log.append(new)
-        complete_lines = sum(cut >= end for end in (len(lines[0]), len(text) - 1))
-        assert log.read() == [*old[:complete_lines], new, new], f"cut at {cut}"
-        assert path.read_text().startswith(text[:cut])
+    for length in range(len(text) + 1):
+        path.write_text(text[:length])
+        log = JsonLog(path, RECORD_TYPE)
+        log.append(new_record)
+        log.append(new_record)
+        num_complete = sum(length >= end for end in (len(lines[0]), len(text) - 1))
+        assert log.read() == [*records[:num_complete], new_record, new_record], f"cut at {length}"
+        assert path.read_text().startswith(text[:length])
         assert path.read_text().count("\n") <= text.count("\n") + 2
 
 
 def test_invalid_utf8_affects_only_its_line(tmp_path: Path) -> None:
     path = tmp_path / "machines.jsonl"
     path.write_bytes(b'{"cores": 2}\n\x00\x00\xff{"cor\n' + b"[" * 100_000 + b'\n{"cores": 4}\n')
-    assert JsonLog(path, ANYTHING).read() == [{"cores": 2}, {"cores": 4}]
+    assert JsonLog(path, RECORD_TYPE).read() == [{"cores": 2}, {"cores": 4}]
 
 
 def test_invalid_record_line_is_named(tmp_path: Path) -> None:
@@ -136,10 +136,10 @@ def test_invalid_record_line_is_named(tmp_path: Path) -> None:
 
 def test_rewind_drops_later_log_lines(tmp_path: Path) -> None:
     directory = RunDirectory(tmp_path)
-    lines = [WarmStartMetrics(step=step, loss=1 / step) for step in (10, 20, 30)]
-    directory.metrics.write(lines)
+    records = [WarmStartMetrics(step=step, loss=1 / step) for step in (10, 20, 30)]
+    directory.metrics.write(records)
     directory.rewind(20)
-    assert directory.metrics.read() == lines[:2]
+    assert directory.metrics.read() == records[:2]
 
 
 def test_nan_loss_stops_the_run() -> None:
@@ -152,13 +152,13 @@ def test_nan_loss_stops_the_run() -> None:
 def test_only_one_of_two_claims_succeeds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     other_config = load(TINY, ["seed=4"])
 
-    def clean_and_lose(path: Path) -> bool:  # another process claims the folder first
-        claimed = clean_empty_parent(path)
+    def clean_after_other_claim(path: Path) -> bool:  # another process claims the folder first
+        is_empty = clean_empty_parent(path)
         monkeypatch.undo()
         assert RunDirectory(tmp_path).claim(other_config) is False
-        return claimed
+        return is_empty
 
-    monkeypatch.setattr("training.run.directory.clean_empty_parent", clean_and_lose)
+    monkeypatch.setattr("training.run.directory.clean_empty_parent", clean_after_other_claim)
     with pytest.raises(
         UserError, match=r"contains a run of another configuration, .* seed \(4 there"
     ):

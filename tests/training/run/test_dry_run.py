@@ -12,31 +12,31 @@ from training.schema import LoraConfig, load
 
 
 def test_kl_reference_uses_the_compute_dtype():
-    paper = ROOT / "configs/paper.yaml"
-    paper_config = load(paper)
+    path = ROOT / "configs/paper.yaml"
+    paper_config = load(path)
     shape = get_model_shape(paper_config)
     assert shape is not None
-    without_kl = estimate_trainer_memory(paper_config, shape, 512)
+    memory_without_kl = estimate_trainer_memory(paper_config, shape, 512)
     assert paper_config.model.dtype == "bfloat16"
-    for dtype, size in (("bfloat16", 2), ("float32", 4)):
-        config = load(paper, ["grpo.kl_coefficient=0.001", f"model.dtype={dtype}"])
+    for dtype, itemsize in (("bfloat16", 2), ("float32", 4)):
+        config = load(path, ["grpo.kl_coefficient=0.001", f"model.dtype={dtype}"])
         memory = estimate_trainer_memory(config, shape, 512)
-        assert memory["reference for KL"] * 4 == without_kl["weights"] * size
-    assert "reference for KL" not in without_kl
+        assert memory["reference for KL"] * 4 == memory_without_kl["weights"] * itemsize
+    assert "reference for KL" not in memory_without_kl
 
 
 def test_adapters_reduce_optimizer_memory():
     config = load(ROOT / "configs/scratch.yaml", ["grpo.kl_coefficient=0.1"])
     shape = get_model_shape(config)
     assert shape is not None
-    factors = 4 * ((128 + 128) * 4 + (128 + 416) * 3) * 8 * 4  # layers, in + out, rank, bytes
-    adapted = config.model_copy(
+    factor_bytes = 4 * ((128 + 128) * 4 + (128 + 416) * 3) * 8 * 4  # layers, in + out, rank, bytes
+    adapted_config = config.model_copy(
         update={"model": config.model.model_copy(update={"lora": LoraConfig(rank=8)})}
     )
-    memory = estimate_trainer_memory(adapted, shape, 64)
+    memory = estimate_trainer_memory(adapted_config, shape, 64)
     full_memory = estimate_trainer_memory(config, shape, 64)
-    assert memory["adapters"] == memory["reference for KL"] == factors
-    assert memory["optimizer"] == memory["gradients"] == 2 * factors
+    assert memory["adapters"] == memory["reference for KL"] == factor_bytes
+    assert memory["optimizer"] == memory["gradients"] == 2 * factor_bytes
     assert memory["weights"] == full_memory["weights"]
 
 

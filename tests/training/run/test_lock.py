@@ -16,7 +16,7 @@ from training.run.directory import RunDirectory
 from training.run.lock import lock_folder
 from training.schema import load
 
-HOLDER = """\
+HOLDER_SCRIPT = """\
 import signal, sys
 from pathlib import Path
 from training.run.lock import lock_folder
@@ -27,12 +27,12 @@ with lock_folder(Path(sys.argv[1])):
 
 
 def test_lock_names_its_holder(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", HOLDER, str(tmp_path)]
+    command = [sys.executable, "-c", HOLDER_SCRIPT, str(tmp_path)]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE) as holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == b"held\n"
-        named = rf"in use by process {holder.pid} on {socket.gethostname()} since 20\d\d-.*T.*:"
-        with pytest.raises(UserError, match=named), lock_folder(tmp_path):
+        message = rf"in use by process {holder.pid} on {socket.gethostname()} since 20\d\d-.*T.*:"
+        with pytest.raises(UserError, match=message), lock_folder(tmp_path):
             pass
         holder.send_signal(signal.SIGKILL)
     with lock_folder(tmp_path):  # a killed process holds no lock

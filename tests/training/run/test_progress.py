@@ -7,12 +7,12 @@ from training.run.progress import track
 
 
 def test_progress_is_printed_to_stderr(capsys, monkeypatch):
-    now = [100.0]
-    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    clock = [100.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: clock[0])
     with track("evaluate", 60, unit="answers", start=20) as advance:
-        for seconds, done in ((5.0, 25), (6.0, 30), (9.0, 60)):
-            now[0] += seconds
-            advance(done)
+        for seconds, num_done in ((5.0, 25), (6.0, 30), (9.0, 60)):
+            clock[0] += seconds
+            advance(num_done)
     out, err = capsys.readouterr()
     assert out == ""
     assert [" ".join(line.split()) for line in err.splitlines()] == [
@@ -27,19 +27,19 @@ class Terminal(io.StringIO):
 
 
 def test_messages_appear_above_the_progress_bar(monkeypatch):
-    err = Terminal()
-    monkeypatch.setattr("sys.stderr", err)
+    stderr = Terminal()
+    monkeypatch.setattr("sys.stderr", stderr)
     monkeypatch.setenv("TERM", "xterm")
-    for out in (Terminal(), io.StringIO()):
-        monkeypatch.setattr("sys.stdout", out)
+    for stdout in (Terminal(), io.StringIO()):
+        monkeypatch.setattr("sys.stdout", stdout)
         with track("train", 2) as advance:
             advance(1)
             progress.console.print("printed during the bar")
         progress.console.print("printed after it")
-        piped = not out.isatty()
-        assert ("printed during" in out.getvalue()) is piped
-        assert "printed after it" in out.getvalue()
-        assert ("printed during" in err.getvalue()) is not piped
-        assert "1/2" in err.getvalue()
-        err.truncate(0)
-        err.seek(0)
+        is_piped = not stdout.isatty()
+        assert ("printed during" in stdout.getvalue()) is is_piped
+        assert "printed after it" in stdout.getvalue()
+        assert ("printed during" in stderr.getvalue()) is not is_piped
+        assert "1/2" in stderr.getvalue()
+        stderr.truncate(0)
+        stderr.seek(0)

@@ -16,15 +16,17 @@ from training.schema import LoraConfig, load
 
 def test_flops_exclude_gradients_of_frozen_weights():
     shape = DecoderConfig(*KNOWN_SHAPES["Qwen/Qwen3-0.6B"])
-    all_weights = update_flops(shape, [100], [[300] * 4])
-    short = update_flops(shape, [100], [[300] * 4], LoraConfig(rank=1, targets=("q_proj",)))
-    longer = update_flops(shape, [100], [[300] * 4], LoraConfig(rank=3, targets=("q_proj",)))
-    queries = shape.num_attention_heads * shape.head_dim
-    factors = shape.num_hidden_layers * (shape.hidden_size + queries)  # for each rank
-    assert longer - short == pytest.approx(6 * 2 * factors * 1300)
-    pairs = 12 * shape.num_hidden_layers * queries * (100 * 101 / 2 + 4 * 300 * (100 + 301 / 2))
-    products = all_weights - pairs
-    assert short - pairs - 6 * factors * 1300 == pytest.approx(products * 4 / 6)
+    dense_flops = update_flops(shape, [100], [[300] * 4])
+    rank_1_flops = update_flops(shape, [100], [[300] * 4], LoraConfig(rank=1, targets=("q_proj",)))
+    rank_3_flops = update_flops(shape, [100], [[300] * 4], LoraConfig(rank=3, targets=("q_proj",)))
+    query_width = shape.num_attention_heads * shape.head_dim
+    factor_size = shape.num_hidden_layers * (shape.hidden_size + query_width)  # for each rank
+    assert rank_3_flops - rank_1_flops == pytest.approx(6 * 2 * factor_size * 1300)
+    num_pairs = 100 * 101 / 2 + 4 * 300 * (100 + 301 / 2)
+    attention_flops = 12 * shape.num_hidden_layers * query_width * num_pairs
+    product_flops = dense_flops - attention_flops
+    adapter_flops = 6 * factor_size * 1300
+    assert rank_1_flops - attention_flops - adapter_flops == pytest.approx(product_flops * 4 / 6)
 
 
 @pytest.mark.parametrize(
@@ -46,15 +48,15 @@ def test_peak_flops_use_the_longest_device_prefix(kind, dtype, peak):
 def test_speed_is_work_per_second(monkeypatch):
     seconds = {"rollout": 2.0, "update": 0.5}
     monkeypatch.setattr(throughput, "peak_tflops", lambda *_: 0.004)
-    config = load(TINY, ["model.mesh={fsdp: 2}"])
-    fields = compute_timing_fields(UpdateWork(1000, 1e9), seconds, config)
+    config, work = load(TINY, ["model.mesh={fsdp: 2}"]), UpdateWork(1000, 1e9)
+    fields = compute_timing_fields(work, seconds, config)
     assert fields["tokens_per_second"] == 500.0
     assert fields["mfu"] == pytest.approx(1e9 / 0.5 / (0.004e12 * 2))
     assert 0.01 < fields["host_gib"] < 1000
     monkeypatch.undo()
-    cpu_fields = compute_timing_fields(UpdateWork(1000, 1e9), {"rollout": 2.0}, load(TINY))
+    cpu_fields = compute_timing_fields(work, {"rollout": 2.0}, load(TINY))
     assert "mfu" not in cpu_fields
-    ahead = load(TINY, ["sampling.engine=jax", "grpo.prefetch=1"])
-    assert "tokens_per_second" not in compute_timing_fields(UpdateWork(1000, 1e9), seconds, ahead)
+    prefetch_config = load(TINY, ["sampling.engine=jax", "grpo.prefetch=1"])
+    assert "tokens_per_second" not in compute_timing_fields(work, seconds, prefetch_config)
     record = TimingRecord(phase="train", stage=1, update=1, step=1, seconds=seconds, **fields)
     assert TimingRecord.model_validate(record.model_dump()) == record

@@ -21,8 +21,8 @@ from training.run.records import Rates, ValidationRecord
 from training.run.trackers import open_trackers, profile_update
 from training.schema import load
 
-TRACKED = ["tracking.tensorboard=true", "tracking.profile_updates=[2]"]
-WANDB = "tracking.wandb=true"
+TRACKING_SETTINGS = ["tracking.tensorboard=true", "tracking.profile_updates=[2]"]
+WANDB_SETTING = "tracking.wandb=true"
 
 
 def read_scalars(folder: Path) -> dict[tuple[str, int], float]:
@@ -60,8 +60,8 @@ def test_tensorboard_has_each_value_once_after_resume(tmp_path: Path):
         trackers.log_validation(5, make_validation(6))
     scalars = read_scalars(directory.tensorboard)
     assert {step for _, step in scalars} == {3, 4, 5}
-    valid = [scalars["validation/3/valid", step] for step in (3, 4, 5)]
-    assert valid == [3 / 8, 4 / 8, 6 / 8]
+    valid_rates = [scalars["validation/3/valid", step] for step in (3, 4, 5)]
+    assert valid_rates == [3 / 8, 4 / 8, 6 / 8]
 
 
 def test_only_the_given_update_is_profiled(tmp_path: Path):
@@ -78,7 +78,7 @@ def test_only_the_given_update_is_profiled(tmp_path: Path):
 @pytest.mark.slow
 def test_tracked_run_logs_the_recorded_values(tmp_path: Path, monkeypatch):
     monkeypatch.setenv("WANDB_MODE", "offline")
-    config = load(TINY, [*TRACKED, WANDB])
+    config = load(TINY, [*TRACKING_SETTINGS, WANDB_SETTING])
     with without_vllm():
         loop.run(load(TINY), tmp_path / "plain")
         loop.run(config, tmp_path / "run", stop_after=1)
@@ -88,50 +88,50 @@ def test_tracked_run_logs_the_recorded_values(tmp_path: Path, monkeypatch):
         read_comparable_files(directory.path),
         read_comparable_files(tmp_path / "plain"),
     )
-    same = [name for name in expected if not name.endswith(("config.yaml", "digests.json"))]
-    assert [name for name in same if run_files[name] != expected[name]] == []
-    logged = read_scalars(directory.tensorboard)
+    names = [name for name in expected if not name.endswith(("config.yaml", "digests.json"))]
+    assert [name for name in names if run_files[name] != expected[name]] == []
+    scalars = read_scalars(directory.tensorboard)
     updates = directory.updates()
     for update in updates:
-        assert logged["train/reward_mean", update.step] == pytest.approx(update.reward_mean)
+        assert scalars["train/reward_mean", update.step] == pytest.approx(update.reward_mean)
         group, row = next(iter(update.by_group.items()))
-        assert logged[f"train/by_group/{group}/valid", update.step] == row.valid
-        assert logged["timing/tokens_per_second", update.step] > 0
+        assert scalars[f"train/by_group/{group}/valid", update.step] == row.valid
+        assert scalars["timing/tokens_per_second", update.step] > 0
     for stage in (0, 1, 2):
         total = compute_validation_rates(stage, directory.stage(stage).episodes.read()).total
-        valid = logged["validation/all/valid", config.warm_start.steps + 4 * stage]
-        assert valid == pytest.approx(total.valid / total.count)
-    offline = list((directory.path / "wandb").glob("offline-run-*/run-*.wandb"))
-    assert {path.name for path in offline} == {f"run-{directory.wandb_id.read()}.wandb"}
+        valid_rate = scalars["validation/all/valid", config.warm_start.steps + 4 * stage]
+        assert valid_rate == pytest.approx(total.valid / total.count)
+    offline_files = list((directory.path / "wandb").glob("offline-run-*/run-*.wandb"))
+    assert {path.name for path in offline_files} == {f"run-{directory.wandb_id.read()}.wandb"}
 
 
-@pytest.mark.parametrize(("error", "code"), [(None, None), (KeyboardInterrupt, 1)])
+@pytest.mark.parametrize(("error", "expected_code"), [(None, None), (KeyboardInterrupt, 1)])
 def test_wandb_receives_steps_id_and_exit_code(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Any, code: int | None
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Any, expected_code: int | None
 ):
     calls: list[Any] = []
-    run = SimpleNamespace(
+    fake_run = SimpleNamespace(
         define_metric=lambda name, step_metric: calls.append((name, step_metric)),
         log=calls.append,
         finish=lambda exit_code=None: calls.append(exit_code),
     )
-    library = SimpleNamespace(
-        init=lambda **settings: calls.append(settings["id"]) or run,
+    fake_wandb = SimpleNamespace(
+        init=lambda **settings: calls.append(settings["id"]) or fake_run,
         Settings=lambda **_: None,
         Error=RuntimeError,
     )
-    monkeypatch.setitem(sys.modules, "wandb", library)
+    monkeypatch.setitem(sys.modules, "wandb", fake_wandb)
     directory = RunDirectory(tmp_path)
-    ending = nullcontext() if error is None else pytest.raises(error)
-    with ending, open_trackers(load(TINY, [WANDB]), directory, 0) as trackers:
+    expected_error = nullcontext() if error is None else pytest.raises(error)
+    with expected_error, open_trackers(load(TINY, [WANDB_SETTING]), directory, 0) as trackers:
         trackers.log_validation(7, make_validation(4))
         if error is not None:
             raise error
-    identifier, metric, logged, exit_code = calls
+    identifier, metric, logged_values, exit_code = calls
     assert identifier == directory.wandb_id.read()
     assert metric == ("*", "step")
-    assert (logged["step"], logged["validation/all/valid"]) == (7, 0.5)
-    assert exit_code == code
+    assert (logged_values["step"], logged_values["validation/all/valid"]) == (7, 0.5)
+    assert exit_code == expected_code
 
 
 @pytest.mark.parametrize(
