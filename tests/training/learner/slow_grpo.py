@@ -13,50 +13,51 @@ import numpy as np
 from training.schema import GrpoConfig
 
 
-def grpo_loss_and_gradients(
-    new: Sequence[np.ndarray],
-    old: Sequence[np.ndarray],
-    sampler: Sequence[np.ndarray],
-    reference: Sequence[np.ndarray],
+def compute_loss_and_gradients(
+    new_logprobs: Sequence[np.ndarray],
+    old_logprobs: Sequence[np.ndarray],
+    sampler_logprobs: Sequence[np.ndarray],
+    reference_logprobs: Sequence[np.ndarray],
     advantages: Sequence[float],
     settings: GrpoConfig,
     *,
-    limit: int,
-    completions: int,
+    max_tokens: int,
+    num_completions: int,
 ) -> tuple[float, list[np.ndarray]]:
-    """Return the loss, and its derivative by each log-probability of `new`.
+    """Return the loss, and its derivative by each log-probability of `new_logprobs`.
 
     There is one array of log-probabilities per completion to learn from, float (tokens,), in nats.
-    A step has `completions` completions of at most `limit` tokens. Old and sampled
+    A step has `num_completions` completions of at most `max_tokens` tokens. Old and sampled
     log-probabilities are constants.
     """
-    tokens = sum(map(len, new))
+    num_tokens = sum(map(len, new_logprobs))
     loss = 0.0
-    slopes = [np.zeros(len(logprobs)) for logprobs in new]
+    gradients = [np.zeros(len(logprobs)) for logprobs in new_logprobs]
     for i, advantage in enumerate(map(float, advantages)):
-        length = len(new[i])
-        share = {
-            "token_mean": 1 / tokens,
-            "sequence_mean": 1 / length / len(new),
-            "constant_length": 1 / (completions * limit),
+        length = len(new_logprobs[i])
+        weight = {
+            "token_mean": 1 / num_tokens,
+            "sequence_mean": 1 / length / len(new_logprobs),
+            "constant_length": 1 / (num_completions * max_tokens),
         }[settings.aggregation]
-        gaps = [float(new[i][t]) - float(old[i][t]) for t in range(length)]
+        log_ratios = [float(new_logprobs[i][t]) - float(old_logprobs[i][t]) for t in range(length)]
         for t in range(length):
             sequence_ratio = settings.ratio == "sequence"
-            ratio = exp(sum(gaps) / length if sequence_ratio else gaps[t])
-            inside = 1 - settings.clip_low <= ratio <= 1 + settings.clip_high
+            ratio = exp(sum(log_ratios) / length if sequence_ratio else log_ratios[t])
+            is_unclipped = 1 - settings.clip_low <= ratio <= 1 + settings.clip_high
             bound = 1 - settings.clip_low if ratio < 1 else 1 + settings.clip_high
-            clipped = ratio if inside else bound
-            weight = min(exp(float(old[i][t]) - float(sampler[i][t])), settings.importance_cap)
-            loss -= share * weight * min(ratio * advantage, clipped * advantage)
-            if inside or ratio * advantage < clipped * advantage:
-                slope = share * weight * advantage * ratio
+            clipped_ratio = ratio if is_unclipped else bound
+            sampler_log_ratio = float(old_logprobs[i][t]) - float(sampler_logprobs[i][t])
+            importance = min(exp(sampler_log_ratio), settings.importance_cap)
+            loss -= weight * importance * min(ratio * advantage, clipped_ratio * advantage)
+            if is_unclipped or ratio * advantage < clipped_ratio * advantage:
+                gradient = weight * importance * advantage * ratio
                 if sequence_ratio:
-                    slopes[i] -= slope / length
+                    gradients[i] -= gradient / length
                 else:
-                    slopes[i][t] -= slope
+                    gradients[i][t] -= gradient
             if settings.kl_coefficient:
-                gap = float(reference[i][t]) - float(new[i][t])
-                loss += share * settings.kl_coefficient * (exp(gap) - 1 - gap)
-                slopes[i][t] += share * settings.kl_coefficient * (1 - exp(gap))
-    return loss, slopes
+                log_ratio = float(reference_logprobs[i][t]) - float(new_logprobs[i][t])
+                loss += weight * settings.kl_coefficient * (exp(log_ratio) - 1 - log_ratio)
+                gradients[i][t] += weight * settings.kl_coefficient * (1 - exp(log_ratio))
+    return loss, gradients

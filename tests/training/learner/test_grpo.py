@@ -12,5 +12,5 @@ def test_advantages_are_centred_within_groups(divide_by_std):
     advantages = grpo.group_advantages(rewards, divide_by_std=divide_by_std)
     np.testing.assert_allclose(advantages.mean(axis=1), 0, atol=1e-6)
     np.testing.assert_array_equal(advantages[2], 0)
-    spread = advantages[:2].std(axis=1)
-    np.testing.assert_allclose(spread, 1 if divide_by_std else rewards[:2].std(axis=1), rtol=1e-5)
+    stds = advantages[:2].std(axis=1)
+    np.testing.assert_allclose(stds, 1 if divide_by_std else rewards[:2].std(axis=1), rtol=1e-5)

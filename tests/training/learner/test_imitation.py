@@ -8,49 +8,49 @@ from training.learner.imitation import LENGTH_STEP, ExamplePool
 PAD = 0
 
 
-def examples(rng: np.random.Generator, count: int, first: int, longest: int = 60):
+def make_examples(rng: np.random.Generator, num_examples: int, first_token: int):
     """Pairs of token ids; the first token tells each one apart."""
     rows = []
-    for number in range(count):
-        prompt = [first + number, *rng.integers(10, 99, int(rng.integers(1, longest))).tolist()]
+    for index in range(num_examples):
+        prompt = [first_token + index, *rng.integers(10, 99, int(rng.integers(1, 60))).tolist()]
         rows.append((prompt, rng.integers(10, 99, int(rng.integers(1, 30))).tolist()))
     return rows
 
 
-def pool(plans: int = 50, designs: int = 20):
+def make_pool(num_plans: int = 50, num_designs: int = 20):
     rng = np.random.default_rng(0)
-    sides = examples(rng, plans, 1000), examples(rng, designs, 5000)
-    return ExamplePool(*sides, pad_id=PAD), [*sides[0], *sides[1]]
+    plans, designs = make_examples(rng, num_plans, 1000), make_examples(rng, num_designs, 5000)
+    return ExamplePool(plans, designs, pad_id=PAD), [*plans, *designs]
 
 
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.9, 1.0])
 def test_mixed_batches_respect_shares_over_time(share):
-    mixture, examples_by_kind = pool()
+    pool, examples = make_pool()
     rng = np.random.default_rng(1)
-    counts: dict[int, int] = {}
-    designs = total = 0
+    counts_by_token: dict[int, int] = {}
+    num_designs = num_examples = 0
     for _ in range(1500):
-        batch = mixture.draw(rng, 16, share)
-        designs += int(batch.is_design.sum())
-        total += 16
-        for first in np.asarray(batch.sequences.input_ids)[:, 0].tolist():
-            counts[first] = counts.get(first, 0) + 1
-    assert designs / total == pytest.approx(share, abs=0.04)
-    allowed = {prompt[0] for prompt, _ in examples_by_kind}
-    assert set(counts) <= allowed
-    assert len(counts) == {0.0: 50, 1.0: 20}.get(share, len(allowed))
-    for first, count in counts.items():
-        expected = total * (share / 20 if first >= 5000 else (1 - share) / 50)
+        batch = pool.draw(rng, 16, share)
+        num_designs += int(batch.is_design.sum())
+        num_examples += 16
+        for token in np.asarray(batch.sequences.input_ids)[:, 0].tolist():
+            counts_by_token[token] = counts_by_token.get(token, 0) + 1
+    assert num_designs / num_examples == pytest.approx(share, abs=0.04)
+    first_tokens = {prompt[0] for prompt, _ in examples}
+    assert set(counts_by_token) <= first_tokens
+    assert len(counts_by_token) == {0.0: 50, 1.0: 20}.get(share, len(first_tokens))
+    for token, count in counts_by_token.items():
+        expected = num_examples * (share / 20 if token >= 5000 else (1 - share) / 50)
         assert 0.5 * expected < count < 1.6 * expected
 
 
 def test_batch_has_one_length_and_a_loss_mask():
-    mixture, examples_by_kind = pool()
-    by_first = {prompt[0]: (prompt, answer) for prompt, answer in examples_by_kind}
+    pool, examples = make_pool()
+    examples_by_token = {prompt[0]: (prompt, answer) for prompt, answer in examples}
     rng = np.random.default_rng(2)
     lengths = set()
     for _ in range(60):
-        batch = mixture.draw(rng, 8, 0.5)
+        batch = pool.draw(rng, 8, 0.5)
         ids = np.asarray(batch.sequences.input_ids)
         assert ids.shape[0] == 8
         assert ids.shape[1] % LENGTH_STEP == 0
@@ -62,7 +62,7 @@ def test_batch_has_one_length_and_a_loss_mask():
             batch.is_design,
             strict=True,
         ):
-            prompt, answer = by_first[row[0]]
+            prompt, answer = examples_by_token[row[0]]
             sequence = [*prompt, *answer]
             assert row[: len(sequence)].tolist() == sequence
             assert (row[len(sequence) :] == PAD).all()

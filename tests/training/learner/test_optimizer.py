@@ -19,20 +19,20 @@ NORMS = {"norm", "input_layernorm", "post_attention_layernorm"}
 QKV_BIASES = {f"{name}_proj_bias" for name in "qkv"}
 
 
-def reference_adamw(weights, gradients, *, b2, decay, max_norm):
+def run_reference_adamw(weights, gradients, *, b2, decay, max_norm):
     """Take the steps of Loshchilov and Hutter 2019, algorithm 2, on gradients of clipped norm."""
     weights = {name: np.float64(values) for name, values in weights.items()}
-    first, second = (dict.fromkeys(weights, 0.0) for _ in range(2))
+    first_moments, second_moments = (dict.fromkeys(weights, 0.0) for _ in range(2))
     for step, gradient in enumerate(gradients, start=1):
-        norm = np.sqrt(sum(np.sum(np.float64(values) ** 2) for values in gradient.values()))
+        global_norm = np.sqrt(sum(np.sum(np.float64(values) ** 2) for values in gradient.values()))
         for name in weights:
-            slope = np.float64(gradient[name]) * min(1.0, max_norm / norm)
-            first[name] = 0.9 * first[name] + 0.1 * slope
-            second[name] = b2 * second[name] + (1 - b2) * slope**2
-            size = np.sqrt(second[name] / (1 - b2**step)) + 1e-8
-            move = first[name] / (1 - 0.9**step) / size
-            own = 0.0 if name == "norm" else decay
-            weights[name] = weights[name] - RATE * (move + own * weights[name])
+            clipped = np.float64(gradient[name]) * min(1.0, max_norm / global_norm)
+            first_moments[name] = 0.9 * first_moments[name] + 0.1 * clipped
+            second_moments[name] = b2 * second_moments[name] + (1 - b2) * clipped**2
+            scale = np.sqrt(second_moments[name] / (1 - b2**step)) + 1e-8
+            update = first_moments[name] / (1 - 0.9**step) / scale
+            weight_decay = 0.0 if name == "norm" else decay
+            weights[name] -= RATE * (update + weight_decay * weights[name])
     return weights
 
 
@@ -52,20 +52,20 @@ def test_adamw_matches_the_published_algorithm(optimizer, b2, decay):
     }
     # Norms of about 12, 0.4 and 4: the second one is not clipped.
     gradients = [
-        {name: (scale * rng.normal(size=value.shape)).astype(np.float32) for name, value in part}
-        for scale, part in ((3.0, weights.items()), (0.1, weights.items()), (1.0, weights.items()))
+        {name: (scale * rng.normal(size=v.shape)).astype(np.float32) for name, v in weights.items()}
+        for scale in (3.0, 0.1, 1.0)
     ]
-    updated, state, update = weights, optimizer.init(weights), jax.jit(optimizer.update)
+    new_weights, state, update_step = weights, optimizer.init(weights), jax.jit(optimizer.update)
     for gradient in gradients:
-        moves, state = update(gradient, state, updated)
-        updated = {name: updated[name] + np.asarray(move) for name, move in moves.items()}
-    expected = reference_adamw(weights, gradients, b2=b2, decay=decay, max_norm=2.0)
+        updates, state = update_step(gradient, state, new_weights)
+        new_weights = {name: new_weights[name] + np.asarray(updates[name]) for name in updates}
+    expected = run_reference_adamw(weights, gradients, b2=b2, decay=decay, max_norm=2.0)
     for name, value in expected.items():
-        np.testing.assert_allclose(updated[name], value, rtol=0, atol=2e-6)
+        np.testing.assert_allclose(new_weights[name], value, rtol=0, atol=2e-6)
 
 
 @pytest.mark.parametrize(
-    ("family", "lora", "shrunk", "kept"),
+    ("family", "lora", "decayed", "undecayed"),
     [
         ("qwen2", None, ALL_MATRICES, NORMS | QKV_BIASES),
         ("qwen3", None, ALL_MATRICES, NORMS | {"q_norm", "k_norm"}),
@@ -77,28 +77,28 @@ def test_adamw_matches_the_published_algorithm(optimizer, b2, decay):
         ),
     ],
 )
-def test_adamw_decays_matrices_but_no_norm_or_bias(family, lora, shrunk, kept):
-    def make():
+def test_adamw_decays_matrices_but_no_norm_or_bias(family, lora, decayed, undecayed):
+    def make_model():
         config = DecoderConfig(32, 16, 32, 2, 2, 1, head_dim=8, model_type=family)
         model = Decoder(config, rngs=nnx.Rngs(0))
         if lora is not None:
             add_adapters(model, lora, seed=0)
         return model
 
-    shapes = nnx.state(nnx.eval_shape(make))
+    shapes = nnx.state(nnx.eval_shape(make_model))
     ones = jax.tree.map(lambda leaf: np.ones(leaf.shape, np.float32), shapes)
-    assert decayed(get_trainable(ones)) == (shrunk, kept)
+    assert find_decayed_weights(get_trainable(ones)) == (decayed, undecayed)
 
 
-def decayed(params):
+def find_decayed_weights(params):
     """The names of the weights that AdamW's decay shrinks, and of those that it leaves alone."""
     optimizer = adamw(RATE, weight_decay=0.1, max_grad_norm=1.0)
-    nothing = jax.tree.map(np.zeros_like, params)
-    moves, _ = jax.jit(optimizer.update)(nothing, optimizer.init(params), params)
-    shrunk, unchanged = set(), set()
-    for path, move in nnx.to_flat_state(moves):
-        change = np.asarray(move[...])
-        if change.any():
-            np.testing.assert_allclose(change, -RATE * 0.1, rtol=1e-6)
-        (shrunk if change.any() else unchanged).add(path[-1])
-    return shrunk, unchanged
+    zeros = jax.tree.map(np.zeros_like, params)
+    updates, _ = jax.jit(optimizer.update)(zeros, optimizer.init(params), params)
+    decayed, undecayed = set(), set()
+    for path, update in nnx.to_flat_state(updates):
+        values = np.asarray(update[...])
+        if values.any():
+            np.testing.assert_allclose(values, -RATE * 0.1, rtol=1e-6)
+        (decayed if values.any() else undecayed).add(path[-1])
+    return decayed, undecayed

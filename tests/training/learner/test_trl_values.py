@@ -13,14 +13,14 @@ from flax import nnx
 
 from tests.training.learner.trl_values import (
     COMBINATIONS,
-    LIMIT,
+    MAX_TOKENS,
     TEMPERATURE,
-    VALUES,
+    VALUES_FILE,
+    compute_trl_values,
     make_rollout,
     make_settings,
+    make_tiny_model,
     summarize_gradient,
-    tiny_model,
-    trl_values,
 )
 from training.learner import grpo
 from training.learner.packing import pack_groups, scatter_to_targets
@@ -29,23 +29,27 @@ from training.policy import huggingface
 
 def jaxlake_loss_and_gradients(combination: dict[str, Any]) -> tuple[float, dict[str, list[float]]]:
     """Return the loss, and the summary of each tensor's gradient by Hugging Face name."""
-    settings, data = make_settings(combination), make_rollout(combination["masked"])
+    settings, rollout = make_settings(combination), make_rollout(combination["masked"])
     groups = pack_groups(
-        data.prompts,
-        data.completions,
-        data.is_trained,
+        rollout.prompts,
+        rollout.completions,
+        rollout.is_trained,
         bundles=2,
         minibatches=1,
         micro_batch_bundles=1,
-        width=LIMIT,
+        width=MAX_TOKENS,
         bucket=2,
         pad_id=0,
     )
-    flat = np.append(data.advantages.reshape(-1), 0).astype(np.float32)
-    scattered = [scatter_to_targets(logprobs, groups) for logprobs in (data.sampler, data.old)]
-    reference = scatter_to_targets(data.reference, groups)
-    batch = grpo.GrpoBatch(groups, *scattered, flat[groups.completions], reference)
-    graphdef, params = nnx.split(tiny_model())
+    flat_advantages = np.append(rollout.advantages.reshape(-1), 0).astype(np.float32)
+    batch = grpo.GrpoBatch(
+        groups,
+        scatter_to_targets(rollout.sampler_logprobs, groups),
+        scatter_to_targets(rollout.old_logprobs, groups),
+        flat_advantages[groups.completions],
+        scatter_to_targets(rollout.reference_logprobs, groups),
+    )
+    graphdef, params = nnx.split(make_tiny_model())
 
     @jax.jit
     @jax.value_and_grad
@@ -60,18 +64,18 @@ def jaxlake_loss_and_gradients(combination: dict[str, Any]) -> tuple[float, dict
     return float(loss), {name: summarize_gradient(name, np.asarray(leaf)) for name, leaf in tensors}
 
 
-QUICK = COMBINATIONS[-1]  # masked, GSPO, with a KL term and a constant length
+QUICK_CASE = COMBINATIONS[-1]  # masked, GSPO, with a KL term and a constant length
 
 
 @pytest.mark.parametrize(
     "combination",
-    [pytest.param(c, marks=() if c == QUICK else pytest.mark.slow) for c in COMBINATIONS],
+    [pytest.param(c, marks=() if c == QUICK_CASE else pytest.mark.slow) for c in COMBINATIONS],
     ids=lambda combination: "-".join(map(str, combination.values())),
 )
 def test_loss_and_gradient_agree_with_trl(combination: dict[str, Any]) -> None:
-    (stored,) = (
+    (expected,) = (
         entry
-        for entry in json.loads(VALUES.read_text())["combinations"]
+        for entry in json.loads(VALUES_FILE.read_text())["combinations"]
         if combination.items() <= entry.items()
     )
     loss, gradients = jaxlake_loss_and_gradients(combination)
@@ -80,9 +84,9 @@ def test_loss_and_gradient_agree_with_trl(combination: dict[str, Any]) -> None:
         # TRL's mean includes masked completions, with a loss of 0.
         is_trained = make_rollout(combination["masked"]).is_trained
         scale = is_trained.size / is_trained.sum()
-    assert loss == pytest.approx(stored["loss"] * scale, rel=1e-5)
-    assert gradients.keys() == stored["gradients"].keys()
-    for name, (norm, projection) in stored["gradients"].items():
+    assert loss == pytest.approx(expected["loss"] * scale, rel=1e-5)
+    assert gradients.keys() == expected["gradients"].keys()
+    for name, (norm, projection) in expected["gradients"].items():
         assert norm > 0
         assert gradients[name][0] == pytest.approx(norm * scale, rel=2e-5), name
         assert gradients[name][1] == pytest.approx(projection * scale, abs=5e-5 * norm), name
@@ -91,9 +95,10 @@ def test_loss_and_gradient_agree_with_trl(combination: dict[str, Any]) -> None:
 @pytest.mark.slow
 def test_stored_trl_values_are_reproducible() -> None:
     pytest.importorskip("trl")
-    results, stored = trl_values()["combinations"], json.loads(VALUES.read_text())["combinations"]
-    assert len(results) == len(stored) == len(COMBINATIONS)
-    for computed, expected in zip(results, stored, strict=True):
-        assert computed["loss"] == pytest.approx(expected["loss"], rel=1e-5)
-        for name, (norm, projection) in expected["gradients"].items():
-            assert computed["gradients"][name] == pytest.approx([norm, projection], abs=2e-5 * norm)
+    expected_results = json.loads(VALUES_FILE.read_text())["combinations"]
+    results = compute_trl_values()["combinations"]
+    assert len(results) == len(expected_results) == len(COMBINATIONS)
+    for result, expected_result in zip(results, expected_results, strict=True):
+        assert result["loss"] == pytest.approx(expected_result["loss"], rel=1e-5)
+        for name, (norm, projection) in expected_result["gradients"].items():
+            assert result["gradients"][name] == pytest.approx([norm, projection], abs=2e-5 * norm)
