@@ -18,9 +18,8 @@ The prompts that `jaxlake run` writes, without the chat template around them. Th
 ## The engineer, after two stages
 
 `engineer.style: full` with the blocks and limits of `configs/paper.yaml`, for four of its eight map
-sizes. The numbers come from a simulated run (`engineer.synthetic.simulate_run`), which has no
-environment statistics and no rates by hole ratio and waits. The failed answers are judged as in a
-run.
+sizes. The numbers come from a simulated run (`engineer.synthetic.simulate_run`). Unlike real runs,
+it has no statistics of the boards, and no rates by hole ratio and waits.
 
 ```text
 {engineer}
