@@ -33,7 +33,7 @@ from training.phases.stage_results import StageResult, get_reference_stage, read
 from training.phases.starting import create_started_run
 from training.phases.summary import make_summary, print_summary
 from training.phases.train import get_starting_state, train
-from training.phases.validate import encode_prompts, gate, validate, validation_set
+from training.phases.validate import apply_gate, encode_prompts, validate, validation_set
 from training.phases.weight_sync import check_engine
 from training.policy import huggingface
 from training.policy.architectures import DecoderConfig
@@ -81,12 +81,12 @@ def run(config: RunConfig, path: Path, *, stop_after: int | None = None) -> None
         elif config.started_from is None:
             require_memory("model.scratch", DecoderConfig(**config.model.scratch.model_dump()))
     call_in_first("the start from another run", lambda: create_started_run(config, path))
-    with open_run(config, path) as (directory, existed), report_out_of_memory(_LESS_MEMORY):
-        _run(config, directory, stop_after, existed=existed)
+    with open_run(config, path) as (directory, is_resumed), report_out_of_memory(_LESS_MEMORY):
+        _run(config, directory, stop_after, is_resumed=is_resumed)
 
 
 def _run(
-    config: RunConfig, directory: RunDirectory, stop_after: int | None, *, existed: bool
+    config: RunConfig, directory: RunDirectory, stop_after: int | None, *, is_resumed: bool
 ) -> None:
     """Run or resume a run, and print its result if it is finished."""
     validation = None
@@ -94,16 +94,16 @@ def _run(
         summary = directory.summary.read()
         console.print(f"{directory.path} contains this run, finished; remove it to start again.")
     else:
-        verb = "Resuming" if existed else "Starting"
+        verb = "Resuming" if is_resumed else "Starting"
         console.print(f"{verb} {config.name} in {directory.path}.")
-        stages = config.stages.count
-        last = stages if stop_after is None else min(stop_after, stages)
+        num_stages = config.stages.count
+        last_stage = num_stages if stop_after is None else min(stop_after, num_stages)
         validation = validation_set(config)
         noun = f"{get_domain(config).instance}s"
         console.print(f"Validation set: {len(validation)} {noun}, the same after every stage.")
-        results = _run_stages(config, directory, validation, last)
-        if last < stages:
-            console.print(f"Stopped after stage {last} of {stages}.")
+        results = _run_stages(config, directory, validation, last_stage)
+        if last_stage < num_stages:
+            console.print(f"Stopped after stage {last_stage} of {num_stages}.")
             return
         summary = make_summary(config, results)
         directory.seal_logs()
@@ -118,80 +118,82 @@ def _run(
     answers = {stage: files.episodes.read() for stage, files in folders.items()}
     problems = summarize(find_problems(config, directory.updates(), answers, gates))
     print_summary(config, summary, [gate.comparison for gate in gates.values()], problems)
-    last = len(summary.stages) - 1
-    if (origin := directory.weights_after(last)) != last:
+    last_stage = len(summary.stages) - 1
+    if (origin := directory.weights_after(last_stage)) != last_stage:
         folder = directory.stage(origin).policy
-        console.print(f"Stage {last} was rolled back: the weights in force are in {folder}.")
+        console.print(f"Stage {last_stage} was rolled back: the weights in force are in {folder}.")
     console.print(f"\nReport: {report}")
 
 
 def _run_stages(
-    config: RunConfig, directory: RunDirectory, validation: Instances, last: int
+    config: RunConfig, directory: RunDirectory, validation: Instances, last_stage: int
 ) -> list[StageResult]:
-    """Run or resume the warm start and the stages up to `last`, and return their results."""
+    """Run or resume the warm start and the stages up to `last_stage`, and return their results."""
     policy, params = _load_policy(config, directory)
     with closing(Checkpoints(directory.checkpoints)) as checkpoints:
         progress = checkpoints.progress()
         with open_trackers(config, directory, progress.step if progress else 0) as trackers:
             prompts = encode_prompts(config, policy, validation)
             run = ActiveRun(config, directory, checkpoints, policy, validation, trackers, prompts)
-            state, first, done, learned = restore_learner(run, params)
+            state, first_stage, num_done, has_learned = restore_learner(run, params)
             del params  # the checkpoint's state has separate weights
             with closing(_start_engine(run, state)) as sampler:
-                return _take_stages(run, sampler, state, first, done, last, learned=learned)
+                return _take_stages(
+                    run, sampler, state, first_stage, num_done, last_stage, has_learned=has_learned
+                )
 
 
 def _take_stages(
     run: ActiveRun,
     sampler: Sampler,
     state: LearnerState,
-    first: int,
-    done: int,
-    last: int,
+    first_stage: int,
+    num_done: int,
+    last_stage: int,
     *,
-    learned: bool,
+    has_learned: bool,
 ) -> list[StageResult]:
-    """Run the stages `first` to `last`, and return all results.
+    """Run the stages `first_stage` to `last_stage`, and return all results.
 
-    Of stage `first`, `done` updates are complete. `learned` says whether the policy has learned to
-    design after them.
+    Of stage `first_stage`, `num_done` updates are complete. `has_learned` says whether the policy
+    has learned to design after them.
     """
     config, directory = run.config, run.directory
     for number in directory.stage_numbers():
         check_weight_digests(directory, number, contents=False)
     results = read_stage_results(directory, config)
-    if len(results) < first + learned and (first, done) != (1, 0):
+    if len(results) < first_stage + has_learned and (first_stage, num_done) != (1, 0):
         path = directory.stage(len(results)).episodes.path
-        raise UserError(f"{path}: is missing, but the checkpoint is of stage {first}")
-    results = results[:first]
+        raise UserError(f"{path}: is missing, but the checkpoint is of stage {first_stage}")
+    results = results[:first_stage]
     results = results or [validate(run, sampler)]
-    if first == 1 and done == 0:
+    if first_stage == 1 and num_done == 0:
         export_stage(run, state.params, 0)
     _close_stage(run, 0)
-    run = replace(run, reference=_reference(config, directory, state.params))
+    run = replace(run, reference=_load_reference(config, directory, state.params))
 
-    for stage in range(first, last + 1):
-        trained = train(run, state, sampler, results, done=done)
-        results.append(validate(run, sampler, trained))
-        results[stage] = gate(config, directory, results)
-        boards = trained.stage_instances.instances
-        if learned:  # the state already includes these updates
-            state = trained.state
+    for stage in range(first_stage, last_stage + 1):
+        trained_stage = train(run, state, sampler, results, num_done=num_done)
+        results.append(validate(run, sampler, trained_stage))
+        results[stage] = apply_gate(config, directory, results)
+        boards = trained_stage.stage_instances.instances
+        if has_learned:  # the state already includes these updates
+            state = trained_stage.state
         else:
-            export_stage(run, trained.state.params, stage)
+            export_stage(run, trained_stage.state.params, stage)
             if (origin := get_reference_stage(results, len(results))) < stage:
                 check_weight_digests(directory, origin)
-            state = get_starting_state(run, trained.state, results)
-            if state is not trained.state:
+            state = get_starting_state(run, trained_stage.state, results)
+            if state is not trained_stage.state:
                 sampler.sync(run.policy.tensors(state.params))
-        del trained  # free memory: after a rollback it holds another learner
-        if not learned:
+        del trained_stage  # free memory: after a rollback it holds another learner
+        if not has_learned:
             state = _learn_to_design(run, sampler, state, results)
         results[stage] = design(run, sampler, results)
         run_reading_phase(run, sampler, results)
         _close_stage(run, stage, boards)
-        done, learned = 0, False
-    if last == config.stages.count and config.engineer.atlas.after_last:
+        num_done, has_learned = 0, False
+    if last_stage == config.stages.count and config.engineer.atlas.after_last:
         measure_last_atlas(run, sampler, results)
     return results
 
@@ -203,10 +205,10 @@ def _learn_to_design(
     if run.config.engineer.learning is None:
         return state
     state, stage = learn_to_design(run, sampler, state, results), results[-1].stage
-    done = run.config.updates_per_stage
+    update = run.config.updates_per_stage
     run.directory.metrics.sync()
     logs = run.directory.log_digests()
-    progress = RunProgress("learn_to_design", stage, done, run.step(stage, done), stage, logs)
+    progress = RunProgress("learn_to_design", stage, update, run.step(stage, update), stage, logs)
     run.checkpoints.save(state, progress)
     run.checkpoints.wait()  # designs must not be written before their weights
     return state
@@ -232,15 +234,15 @@ def _load_policy(config: RunConfig, directory: RunDirectory) -> tuple[Policy, An
         exists = directory.digests.has_folder(folder) or config.started_from is not None
         if not call_in_first("the search for the first policy", lambda: exists and folder.exists()):
             texts = warm_start.texts_for_tokenizer(config)
-            length = config.sampling.max_model_len
+            max_len = config.sampling.max_model_len
             if is_first():
-                write_random_policy(folder, config.model, texts, max_len=length, seed=config.seed)
+                write_random_policy(folder, config.model, texts, max_len=max_len, seed=config.seed)
                 directory.digests.record_folder(folder)
             wait_for_all("the first policy")
     return load_run_policy(folder, config)
 
 
-def _reference(config: RunConfig, directory: RunDirectory, params: Any) -> Any:
+def _load_reference(config: RunConfig, directory: RunDirectory, params: Any) -> Any:
     """Return the initial weights in `model.dtype` if the loss has a KL divergence, else None."""
     if config.model.lora is not None:
         check_weight_digests(directory, 0)

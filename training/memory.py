@@ -29,11 +29,11 @@ def report_out_of_memory(advice: str) -> Iterator[None]:
 
 def require_memory(name: str, shape: DecoderConfig) -> None:
     """Raise a `UserError` if a model's weights, in float32, exceed this machine's memory."""
-    required = 4 * sum(prod(sizes) for sizes in parameter_shapes(shape).values())
-    available = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    if required > available:
+    required_bytes = 4 * sum(prod(sizes) for sizes in parameter_shapes(shape).values())
+    available_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if required_bytes > available_bytes:
         raise UserError(
             f"the weights of {name} must fit in this machine's memory of "
-            f"{available / _GIB:,.1f} GiB, got {required // 4:,} weights, {required / _GIB:,.1f} "
-            "GiB"
+            f"{available_bytes / _GIB:,.1f} GiB, got {required_bytes // 4:,} weights, "
+            f"{required_bytes / _GIB:,.1f} GiB"
         )

@@ -45,7 +45,7 @@ class OwnUpdate:
     def _update(self, rollout_set: str) -> dict[str, float]:
         params = self._states[rollout_set].params
         batch = grpo_update.make_rollout_batch(self._run, params, self._rollouts[rollout_set])
-        (minibatch,) = grpo_update._minibatches(batch, self._run)
+        (minibatch,) = grpo_update._split_minibatches(batch, self._run)
         self._states[rollout_set], metrics = self._step(self._states[rollout_set], minibatch)
         values = jax.device_get(metrics)
         jax.block_until_ready(self._states[rollout_set])

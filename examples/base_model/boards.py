@@ -66,7 +66,7 @@ def draw_plans(recipe: Recipe, held_out: HeldOut) -> list[tuple[str, str]]:
         ],
         max_size=max(lake.sizes),
         max_candidates=lake.max_candidates,
-        seen=DigestSet(held_out.boards.instances),
+        seen_boards=DigestSet(held_out.boards.instances),
     )
     return [
         (render(board, "compact"), _format_answer(board, plan, steps=lake.steps))

@@ -26,7 +26,7 @@ from training.phases import design
 from training.phases.picking import get_stage_instances
 from training.phases.stage_results import get_configuration, read_stage_results
 from training.phases.summary import make_summary
-from training.phases.validate import SampledAnswer, gate, judge_answers, validation_set
+from training.phases.validate import SampledAnswer, apply_gate, judge_answers, validation_set
 from training.policy.tokenizer import train_tokenizer
 from training.rollout.instances import InstanceSet
 from training.run import records
@@ -260,7 +260,7 @@ def _make_timings(
 def _run_design(directory: RunDirectory, config: RunConfig, count_tokens: CountTokens) -> None:
     """Let the Design phase ask an engineer whose answers are scripted."""
     results = read_stage_results(directory, config)
-    results[-1] = gate(config, directory, results)
+    results[-1] = apply_gate(config, directory, results)
     stage = results[-1].stage
     answers = iter(DESIGNS[stage - 1])
 

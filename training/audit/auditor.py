@@ -138,7 +138,7 @@ class _Audit:
         if configuration != files.configuration.read():
             yield "configuration.json: is not what was decided"
         stage_instances = get_stage_instances(
-            config, self.directory, stage, configuration, self.validation, earlier=self.boards
+            config, self.directory, stage, configuration, self.validation, history=self.boards
         )
         if len(self.boards) == stage - 1:
             self.boards.append(stage_instances.instances)

@@ -3,7 +3,7 @@
 import argparse
 
 from jaxlake.command_line.arguments import add_run, describe
-from training.commands.trust import add_trust, reading
+from training.commands.trust import add_trust, read_only
 
 _HELP = """\
 Compare the files of every complete stage with their digests (stages/S/digests.json). Then draw its
@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-@reading
+@read_only
 def run(args: argparse.Namespace) -> int:
     """Audit a run, and print its problems and the result."""
     from training.commands.runs import require_run

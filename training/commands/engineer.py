@@ -28,7 +28,7 @@ from jaxlake.command_line.json_lines import (
     require_readable,
 )
 from jaxlake.command_line.paths import require_writable
-from training.commands.trust import add_trust, reading
+from training.commands.trust import add_trust, read_only
 from training.errors import UserError
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-@reading
+@read_only
 def _review_answers(args: argparse.Namespace) -> int:
     require_readable(args.answers)
     require_writable(args.output)
@@ -165,7 +165,7 @@ def _read_answer(record: Record) -> Record:
     return record
 
 
-@reading
+@read_only
 def _print_context(args: argparse.Namespace) -> int:
     from training.commands.runs import require_run, require_stage
 
@@ -174,7 +174,7 @@ def _print_context(args: argparse.Namespace) -> int:
     return 0
 
 
-@reading
+@read_only
 def _replay_stage(args: argparse.Namespace) -> int:
     from jaxlake.user_code import restrict_imports_to
 

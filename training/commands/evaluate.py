@@ -15,7 +15,7 @@ from jaxlake.command_line.arguments import (
     whole_numbers,
 )
 from jaxlake.command_line.paths import require_writable
-from training.commands.trust import add_trust, reading
+from training.commands.trust import add_trust, read_only
 from training.errors import UserError
 from training.runtime import set_library_defaults
 
@@ -101,7 +101,7 @@ def _add_endpoint_options(group: "argparse._ArgumentGroup") -> None:
     group.add_argument("--request", metavar="KEY=VALUE", nargs="+", action="extend", help=fields)
 
 
-@reading
+@read_only
 def run(args: argparse.Namespace) -> int:
     """Evaluate the policy and print the table."""
     _check_options(args)

@@ -4,7 +4,7 @@ import argparse
 
 from jaxlake.command_line.arguments import add_run, describe, local_path
 from jaxlake.command_line.paths import require_writable
-from training.commands.trust import add_trust, reading
+from training.commands.trust import add_trust, read_only
 
 _HELP = """\
 Write the report of a finished or unfinished run, as one self-contained HTML file.
@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-@reading
+@read_only
 def run(args: argparse.Namespace) -> int:
     """Write the report and print its path."""
     from training.commands.runs import require_run

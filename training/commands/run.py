@@ -48,25 +48,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=local_path,
         help="directory of the run (default: runs/NAME)",
     )
-    start = "start from the last complete stage of this run"
-    parser.add_argument("--from", dest="source", metavar="RUN", type=local_path, help=start)
+    source_help = "start from the last complete stage of this run"
+    parser.add_argument("--from", dest="source", metavar="RUN", type=local_path, help=source_help)
     parser.add_argument(
         "--dry-run", action="store_true", help="check the configuration, print the plan and stop"
     )
-    processes = parser.add_argument_group(
+    group = parser.add_argument_group(
         "several processes", "start each with the same command, except for --process"
     )
-    address = (
+    host_help = (
         "address of process 0, reachable from all hosts; auto: ask SLURM, the TPU pod or Open MPI"
     )
-    processes.add_argument("--coordinator", metavar="HOST:PORT", type=_coordinator, help=address)
-    processes.add_argument(
-        "--processes", metavar="N", type=number(int, 1), help="number of processes"
+    group.add_argument(
+        "--coordinator", metavar="HOST:PORT", type=_parse_coordinator, help=host_help
     )
-    processes.add_argument(
+    group.add_argument("--processes", metavar="N", type=number(int, 1), help="number of processes")
+    group.add_argument(
         "--process", metavar="I", type=number(int, 0), help="index of this process, from 0"
     )
-    processes.add_argument(
+    group.add_argument(
         "--heartbeat",
         metavar="S",
         type=number(int, 1),
@@ -82,8 +82,8 @@ def run(args: argparse.Namespace) -> int:
     from training.schema import load
 
     if args.dry_run:
-        processes = ("--coordinator", "--processes", "--process", "--heartbeat")
-        reject_ignored(args, "--dry-run", ("--stop-after", *processes))
+        process_options = ("--coordinator", "--processes", "--process", "--heartbeat")
+        reject_ignored(args, "--dry-run", ("--stop-after", *process_options))
     if args.heartbeat is not None and args.coordinator is None:
         raise UserError(f"--heartbeat is {args.heartbeat}; it needs --coordinator")
     from jaxlake.user_code import imported_files, restrict_imports_to
@@ -127,7 +127,7 @@ def _run(args: argparse.Namespace, config: "RunConfig") -> int:
         _require_pretrained(config)
     from training.processes import joined_cluster
 
-    cluster = _cluster_settings(args)
+    cluster = _make_cluster_settings(args)
     if cluster is not None and (cluster.processes or 1) > 1:
         from training.run.shared_directory import require_shareable
 
@@ -150,27 +150,28 @@ def _require_pretrained(config: "RunConfig") -> None:
             raise UserError(f"model.pretrained: {error}") from None
 
 
-def _coordinator(text: str) -> str:
+def _parse_coordinator(text: str) -> str:
     host, _, port = text.rpartition(":")
     if text != "auto" and not (host and port.isdecimal() and 0 < int(port) < 2**16):
         raise argparse.ArgumentTypeError(f"got {text!r}; it must be HOST:PORT or auto")
     return text
 
 
-def _cluster_settings(args: argparse.Namespace) -> "ClusterSettings | None":
+def _make_cluster_settings(args: argparse.Namespace) -> "ClusterSettings | None":
     """Return the cluster settings from the options, or None for a single process."""
     from training.processes import ClusterSettings
 
     heartbeat = args.heartbeat or _HEARTBEAT
     values = {"--processes": args.processes, "--process": args.process}
-    options = [name for name, value in values.items() if value is not None]
+    given_options = [name for name, value in values.items() if value is not None]
     if args.coordinator in (None, "auto"):
-        if options:
+        if given_options:
             raise UserError(
-                f"{options[0]} needs --coordinator HOST:PORT (and cannot be combined with 'auto')"
+                f"{given_options[0]} needs --coordinator HOST:PORT (and cannot be combined with "
+                "'auto')"
             )
         return ClusterSettings(None, None, None, heartbeat) if args.coordinator else None
-    if len(options) < 2:
+    if len(given_options) < 2:
         raise UserError("--coordinator HOST:PORT needs --processes and --process")
     if args.process >= args.processes:
         raise UserError(

@@ -11,7 +11,7 @@ from jaxlake.command_line.arguments import (
     whole_numbers,
 )
 from jaxlake.command_line.paths import check_output_folder
-from training.commands.trust import add_trust, reading
+from training.commands.trust import add_trust, read_only
 from training.errors import UserError
 
 _HELP = """\
@@ -36,18 +36,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=local_path,
         help="directory of the study's files (default: runs/NAME)",
     )
-    seeds = "run a part of the study: these seeds instead of the file's, separated by commas"
-    parser.add_argument("--seeds", metavar="1,2,3", type=whole_numbers, help=seeds)
+    seeds_help = "run a part of the study: these seeds instead of the file's, separated by commas"
+    parser.add_argument("--seeds", metavar="1,2,3", type=whole_numbers, help=seeds_help)
     names = "run a part of the study: only these of its engineers, separated by commas"
     parser.add_argument("--engineers", metavar="A,B", type=lambda text: text.split(","), help=names)
-    report = "folder of the report (default: report in the study's directory)"
-    jobs = (
+    report_help = "folder of the report (default: report in the study's directory)"
+    jobs_help = (
         "number of runs at the same time, each on its own share of the cores (default: 1; with "
         "--cluster: number of submitted jobs, by default all); no effect with --dry-run"
     )
-    parser.add_argument("--jobs", metavar="N", type=number(int, 1), help=jobs)
-    cluster = "start every run as a job of a cluster, through submitit (local: on this machine)"
-    parser.add_argument("--cluster", choices=("slurm", "local"), help=cluster)
+    parser.add_argument("--jobs", metavar="N", type=number(int, 1), help=jobs_help)
+    job_help = "start every run as a job of a cluster, through submitit (local: on this machine)"
+    parser.add_argument("--cluster", choices=("slurm", "local"), help=job_help)
     parser.add_argument(
         "--cluster-set",
         metavar="KEY=VALUE",
@@ -56,16 +56,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="submitit's parameters of a job: slurm_partition=gpu gpus_per_node=8 timeout_min=600",
     )
-    parser.add_argument("--output", metavar="DIR", type=local_path, help=report)
-    boards = (
+    parser.add_argument("--output", metavar="DIR", type=local_path, help=report_help)
+    boards_help = (
         "let every run's last policy answer the boards in DIR, and compare the engineers on them"
     )
-    parser.add_argument("--benchmark", metavar="DIR", type=local_path, help=boards)
-    mode = parser.add_mutually_exclusive_group()
-    mode.add_argument(
+    parser.add_argument("--benchmark", metavar="DIR", type=local_path, help=boards_help)
+    mode_group = parser.add_mutually_exclusive_group()
+    mode_group.add_argument(
         "--dry-run", action="store_true", help="print the runs and their cost, and stop"
     )
-    mode.add_argument(
+    mode_group.add_argument(
         "--report-only", action="store_true", help="write the report of existing runs, start none"
     )
     add_trust(parser)
@@ -73,7 +73,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run or resume the study, and write its report."""
-    return reading(_run)(args) if args.report_only else _run(args)
+    return read_only(_run)(args) if args.report_only else _run(args)
 
 
 def _run(args: argparse.Namespace) -> int:
@@ -115,14 +115,14 @@ def _run(args: argparse.Namespace) -> int:
     if args.dry_run:
         print_study_plan(study, directory)
         return 0
-    complete, cluster, jobs = True, None, args.jobs or 1
+    is_complete, cluster, max_jobs = True, None, args.jobs or 1
     if not args.report_only:
         console.print(f"{study.config.name} in {directory.path}: {len(study.runs)} runs.")
         if args.cluster:
             parameters = {**study.config.cluster, **job_parameters}
             cluster = Cluster(args.cluster, directory.path / "jobs", parameters)
-            jobs = args.jobs or len(study.runs)
-        complete = run_study(study, directory, max_jobs=jobs, cluster=cluster)
+            max_jobs = args.jobs or len(study.runs)
+        is_complete = run_study(study, directory, max_jobs=max_jobs, cluster=cluster)
         if not any(directory.run_directory(run).finished() for run in study.runs):
             return 1
     console.print(f"Report: {write_report(study, directory, args.output)}", soft_wrap=True)
@@ -131,7 +131,7 @@ def _run(args: argparse.Namespace) -> int:
         from training.analysis.study.runner import run_processes
 
         evaluations = [] if args.report_only else make_evaluations(study, directory, folder)
-        complete &= run_processes(evaluations, directory, max_jobs=jobs, cluster=cluster)
-        tables = write_tables(study, directory, folder)
-        console.print(f"Benchmark: {tables}", soft_wrap=True)
-    return 0 if complete else 1
+        is_complete &= run_processes(evaluations, directory, max_jobs=max_jobs, cluster=cluster)
+        results_path = write_tables(study, directory, folder)
+        console.print(f"Benchmark: {results_path}", soft_wrap=True)
+    return 0 if is_complete else 1

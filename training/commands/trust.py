@@ -7,7 +7,7 @@ from jaxlake.command_line.arguments import Command
 
 
 def add_trust(parser: argparse.ArgumentParser) -> None:
-    """Add the option `--trust-code`; see `reading`."""
+    """Add the option `--trust-code`; see `read_only`."""
     parser.add_argument(
         "--trust-code",
         action="store_true",
@@ -15,14 +15,14 @@ def add_trust(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def reading(command: Command) -> Command:
+def read_only(command: Command) -> Command:
     """Wrap a command that only reads runs; it imports user code only with `--trust-code`."""
 
     @functools.wraps(command)
-    def guarded(args: argparse.Namespace) -> int:
+    def restricted_command(args: argparse.Namespace) -> int:
         from jaxlake.user_code import restrict_imports_to
 
         with restrict_imports_to(None if args.trust_code else frozenset()):
             return command(args)
 
-    return guarded
+    return restricted_command

@@ -44,8 +44,8 @@ def check_run_environment(config: RunConfig, *, configurations: int = 3) -> None
     rng = np.random.default_rng(0)
     for seed in range(configurations + 1):
         _check_draw(environment, config, configuration, held_out, seed)
-        proposed = answer_text(random_configuration(rng, domain))
-        review = review_answer(proposed, config.environment.initial, domain)
+        answer = answer_text(random_configuration(rng, domain))
+        review = review_answer(answer, config.environment.initial, domain)
         configuration = review.configuration or config.environment.initial
     _check_prompts(environment, held_out)
     sample = held_out.take(range(min(MAX_SCORED_INSTANCES, len(held_out))))
@@ -91,22 +91,22 @@ def _check_draw(
         )
         return stage.instances
 
-    instances, repeated, other = draw(seed), draw(seed), draw(seed + 1000)
+    instances, repetition, other_draw = draw(seed), draw(seed), draw(seed + 1000)
     lines = _lines(environment, instances)
     _require(len(lines) == count, "draw", f"{len(lines)} instances instead of {count}")
-    is_same = lines == _lines(environment, repeated)
+    is_same = lines == _lines(environment, repetition)
     _require(is_same, "determinism", "one key draws different instances")
-    is_different = count == 1 or lines != _lines(environment, other)
+    is_different = count == 1 or lines != _lines(environment, other_draw)
     _require(is_different, "determinism", "every key draws the same instances in the same order")
     overlap = set(_lines(environment, held_out)) & set(lines)
     _require(not overlap, "draw", f"{len(overlap)} instances are held out for validation")
     counts = Counter(str(group) for group in environment.groups(instances).tolist())
     for group, knobs in configuration.values().items():
-        expected = knobs[environment.domain.space.share] * count
+        expected_count = knobs[environment.domain.space.share] * count
         _require(
-            abs(counts[group] - expected) < 1 + 1e-6,
+            abs(counts[group] - expected_count) < 1 + 1e-6,
             "shares",
-            f"{counts[group]} instances of {group}, expected {expected:g}",
+            f"{counts[group]} instances of {group}, expected {expected_count:g}",
         )
         del counts[group]
     _require(not counts, "shares", f"groups not in the configuration: {', '.join(counts)}")
@@ -118,8 +118,8 @@ def _check_prompts(environment: TrainingEnvironment, instances: Instances) -> No
     _require(len(prompts) == len(instances), "prompts", f"{len(prompts)} of {len(instances)}")
     _require(all(map(str.strip, prompts)), "prompts", "one is empty")
     _require(prompts == environment.prompts(instances), "prompts", "they change from call to call")
-    distinct = len(set(prompts)) >= len(set(lines))
-    _require(distinct, "prompts", "different instances have the same one")
+    is_distinct = len(set(prompts)) >= len(set(lines))
+    _require(is_distinct, "prompts", "different instances have the same one")
 
 
 def _check_scores(environment: TrainingEnvironment, instances: Instances) -> None:
@@ -141,27 +141,28 @@ def _check_demonstrations(environment: TrainingEnvironment, instances: Instances
     for row in np.flatnonzero(~scores.valid)[:1]:
         _require(False, "demonstrations", f"{demonstrations[row]!r:.100} is not valid")
     rows = np.repeat(np.arange(len(instances)), len(ANSWERS))
-    arbitrary = _judge(environment, instances.take(rows), list(ANSWERS) * len(instances)).scores
-    invalid_rewards = arbitrary.rewards[~arbitrary.valid]
+    text_scores = _judge(environment, instances.take(rows), list(ANSWERS) * len(instances)).scores
+    invalid_rewards = text_scores.rewards[~text_scores.valid]
     if len(invalid_rewards):
-        highest, lowest = invalid_rewards.max(), scores.rewards.min()
-        problem = f"an invalid answer earns {highest}, a demonstration {lowest}"
-        _require(highest < lowest, "pay", problem)
+        max_invalid, min_valid = invalid_rewards.max(), scores.rewards.min()
+        problem = f"an invalid answer earns {max_invalid}, a demonstration {min_valid}"
+        _require(max_invalid < min_valid, "pay", problem)
 
 
 def _check_evidence(environment: TrainingEnvironment, instances: Instances) -> None:
     """Compare the records of an answer to each instance with the domain's counts and names."""
     texts = [ANSWERS[row % len(ANSWERS)] for row in range(len(instances))]
-    judged = _judge(environment, instances, texts)
+    judgement = _judge(environment, instances, texts)
     episodes: tuple[EpisodeRecord, ...] = _call(
-        "evidence", lambda: environment.episodes(instances, texts, judged)
+        "evidence", lambda: environment.episodes(instances, texts, judgement)
     )
     evidence, domain = make_stage_evidence(0, episodes), environment.domain
     count = sum(tally.count for tally in evidence.validation.values())
     is_complete = count == len(texts) == len(episodes)
     _require(is_complete, "evidence", f"counts {count} of {len(texts)} answers")
-    valid, expected = sum(episode.valid for episode in episodes), int(judged.scores.valid.sum())
-    _require(valid == expected, "evidence", f"{valid} valid, not {expected}")
+    num_valid = sum(episode.valid for episode in episodes)
+    num_expected = int(judgement.scores.valid.sum())
+    _require(num_valid == num_expected, "evidence", f"{num_valid} valid, not {num_expected}")
     for factor in domain.factors.values():
         for group, tally in evidence.validation.items():
             levels = set(tally.slices.get(factor.name, {}))

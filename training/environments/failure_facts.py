@@ -35,11 +35,11 @@ def failure_facts(episode: EpisodeRecord) -> tuple[str, ...]:
         ends = [_move(start, names) for start, names in zip(starts, plan, strict=True)]
         facts.append(f"they end at {_format_cells(ends)}, the goals are {_format_cells(goals)}")
         return tuple(facts)
-    sources, targets = (
+    start_cells, next_cells = (
         [_move(start, names[:steps]) for start, names in zip(starts, plan, strict=True)]
         for steps in (episode.time, episode.time + 1)
     )
-    facts.append(f"in that step from {_format_cells(sources)} to {_format_cells(targets)}")
+    facts.append(f"in that step from {_format_cells(start_cells)} to {_format_cells(next_cells)}")
     return tuple(facts)
 
 

@@ -67,11 +67,11 @@ class Lake:
     ) -> InstanceSet:
         """Return at least `count` solved boards, in the proportions of the validation set."""
         per_setting = -(-count // self.config.validation_grid.num_settings)
-        seen = DigestSet() if held_out is None else DigestSet(held_out.instances)
-        return self._draw_settings("warm start", key, per_setting, seen, substitute=True)
+        seen_boards = DigestSet() if held_out is None else DigestSet(held_out.instances)
+        return self._draw_settings("warm start", key, per_setting, seen_boards, substitute=True)
 
     def _draw_settings(
-        self, name: str, key: jax.Array, count: int, seen: DigestSet, *, substitute: bool = False
+        self, name: str, key: jax.Array, count: int, digests: DigestSet, *, substitute: bool = False
     ) -> InstanceSet:
         """Return `count` boards per size, hole ratio and wait ratio; print how many are missing."""
         grid, lake = self.config.validation_grid, self.config.lake
@@ -83,7 +83,7 @@ class Lake:
             ],
             max_size=max((*grid.sizes, *lake.bounds.sizes)),
             max_candidates=lake.max_candidates,
-            seen=seen,
+            seen_boards=digests,
             substitute=substitute,
         )
         for report in reports:
@@ -97,17 +97,17 @@ class Lake:
         """Return the boards of a stage; `fill_budget` replaces infeasible ones."""
         lake = self.config.lake
         lake_configuration = LakeConfiguration.model_validate(configuration.model_dump())
-        distinct, reports = draw_boards(
+        distinct_boards, reports = draw_boards(
             key,
             make_requests(lake_configuration, count, num_agents=lake.num_agents),
             max_size=max(lake.bounds.sizes),
             max_candidates=lake.max_candidates,
-            seen=DigestSet(held_out.instances),
+            seen_boards=DigestSet(held_out.instances),
             substitute=True,
         )
         rng = np.random.default_rng(seed_from_key(key))
-        rows = rng.permutation(fill_budget(distinct, reports, rng))
-        return StageBoards(distinct.take(rows), distinct, tuple(reports))
+        rows = rng.permutation(fill_budget(distinct_boards, reports, rng))
+        return StageBoards(distinct_boards.take(rows), distinct_boards, tuple(reports))
 
     def groups(self, boards: InstanceSet) -> np.ndarray:
         """Return each board's group, which is its size, int (B,)."""
@@ -125,16 +125,16 @@ class Lake:
     def judge(self, boards: InstanceSet, texts: Sequence[str]) -> JudgedTexts:
         """Parse the plans, and verify them in batches on the device."""
         max_steps, settings = self.config.prompt.max_steps, self.config.reward
-        checks = judge_texts(texts, boards.instances, boards.solutions, max_steps=max_steps)
-        outcomes = checks.outcomes
-        values = RewardValues(
+        verdict = judge_texts(texts, boards.instances, boards.solutions, max_steps=max_steps)
+        outcomes = verdict.outcomes
+        reward_values = RewardValues(
             optimal=settings.optimal, valid=settings.valid, parsed=settings.parsed
         )
         if settings.function is None:
-            rewards = np.asarray(reward(outcomes, values))
+            rewards = np.asarray(reward(outcomes, reward_values))
         else:
             has_optimum = np.asarray(boards.solutions.status) == Status.OPTIMAL
-            answer_scores = compute_scores(checks, has_optimum, values)
+            answer_scores = compute_scores(verdict, has_optimum, reward_values)
             rewards = _call_reward_function(settings.function, texts, boards, answer_scores)
         scores = Scores(
             rewards=rewards,
@@ -143,21 +143,23 @@ class Lake:
             parsed=np.asarray(outcomes.parsed),
             failures=_FAILURE_LABELS[np.asarray(outcomes.failure)],
         )
-        return JudgedTexts(scores, checks)
+        return JudgedTexts(scores, verdict)
 
     def episodes(
-        self, boards: InstanceSet, texts: Sequence[str], judged: JudgedTexts
+        self, boards: InstanceSet, texts: Sequence[str], judgement: JudgedTexts
     ) -> tuple[EpisodeRecord, ...]:
         """Return one record per board with its answer and the verifier's result."""
         ratios = self.config.validation_grid.hole_ratios
-        return tuple(_episode(boards, row, text, judged, ratios) for row, text in enumerate(texts))
+        return tuple(
+            _make_episode(boards, row, text, judgement, ratios) for row, text in enumerate(texts)
+        )
 
     def digest_lines(self, boards: InstanceSet) -> Iterator[Any]:
         """Yield the symbols, the optimal costs and the need for waits of each board."""
         costs, makespans = boards.solutions.sum_of_costs, boards.solutions.makespan
-        waits = boards.solutions.needs_wait
+        needs_wait = boards.solutions.needs_wait
         return (
-            [boards.grid(row), int(costs[row]), int(makespans[row]), bool(waits[row])]
+            [boards.grid(row), int(costs[row]), int(makespans[row]), bool(needs_wait[row])]
             for row in range(len(boards))
         )
 
@@ -185,11 +187,11 @@ def _nearest_hole_ratio(ratios: tuple[float, ...], size: int, holes: int) -> str
     return f"{ratios[int(np.argmin(np.abs(counts - holes)))]:g}"
 
 
-def _episode(
-    boards: InstanceSet, row: int, text: str, judged: JudgedTexts, hole_ratios: tuple[float, ...]
+def _make_episode(
+    boards: InstanceSet, row: int, text: str, judgement: JudgedTexts, hole_ratios: tuple[float, ...]
 ) -> EpisodeRecord:
-    checks: Verdict = judged.checks
-    answer, outcomes, scores = checks.answers[row], checks.outcomes, judged.scores
+    verdict: Verdict = judgement.checks
+    answer, outcomes, scores = verdict.answers[row], verdict.outcomes, judgement.scores
     plan = None
     if answer.plan is not None:
         plan = tuple(tuple(Action(step).name for step in actions) for actions in answer.plan)

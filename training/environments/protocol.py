@@ -107,7 +107,7 @@ class TrainingEnvironment(Protocol):
         """Score each text as the answer to its instance; texts are arbitrary."""
 
     def episodes(
-        self, instances: Any, texts: Sequence[str], judged: JudgedTexts
+        self, instances: Any, texts: Sequence[str], judgement: JudgedTexts
     ) -> "tuple[EpisodeRecord, ...]":
         """Return the records of judged answers."""
 

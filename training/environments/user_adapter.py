@@ -93,15 +93,15 @@ class UserEnvironmentAdapter:
     ) -> DrawnStage:
         """Return the training instances of a stage."""
         instances = self._draw(key, configuration, count, held_out)
-        by_group = defaultdict(list)
+        members_by_group = defaultdict(list)
         for instance in instances:
-            by_group[self.user.group(instance)].append(instance)
-        groups = [group for group in self.user.space.groups if by_group[group]]
-        statistics = {group: self._statistics(by_group[group]) for group in groups}
-        nonempty = {group: values for group, values in statistics.items() if values}
-        return DrawnStage(instances, nonempty)
+            members_by_group[self.user.group(instance)].append(instance)
+        groups = [group for group in self.user.space.groups if members_by_group[group]]
+        statistics = {group: self._compute_statistics(members_by_group[group]) for group in groups}
+        nonempty_statistics = {group: values for group, values in statistics.items() if values}
+        return DrawnStage(instances, nonempty_statistics)
 
-    def _statistics(self, instances: Sequence[Any]) -> dict[str, float]:
+    def _compute_statistics(self, instances: Sequence[Any]) -> dict[str, float]:
         """Return the statistics of one group's instances; raise `UserError` if one is invalid."""
         statistics = self.user.statistics(instances)
         keys = [label.key for label in self.domain.statistics]
@@ -144,11 +144,11 @@ class UserEnvironmentAdapter:
         return JudgedTexts(arrays, scores)
 
     def episodes(
-        self, instances: InstanceList, texts: Sequence[str], judged: JudgedTexts
+        self, instances: InstanceList, texts: Sequence[str], judgement: JudgedTexts
     ) -> tuple[EpisodeRecord, ...]:
         """Return one record per instance with its answer and score."""
-        answers = zip(instances, texts, judged.checks, strict=True)
-        return tuple(self._episode(row, *answer) for row, answer in enumerate(answers))
+        answers = zip(instances, texts, judgement.checks, strict=True)
+        return tuple(self._make_episode(row, *answer) for row, answer in enumerate(answers))
 
     def digest_lines(self, instances: InstanceList) -> Iterator[Any]:
         """Yield each instance as JSON, with its group."""
@@ -162,9 +162,10 @@ class UserEnvironmentAdapter:
         held_out: InstanceList | None,
     ) -> InstanceList:
         """Return instances that the user's class draws; raise `UserError` if any is invalid."""
-        excluded = () if held_out is None else held_out.values
-        requested = self.user.space.make(configuration.values())
-        batch = InstanceList(tuple(self.user.draw(requested, count, seed_from_key(key), excluded)))
+        held_out_values = () if held_out is None else held_out.values
+        user_configuration = self.user.space.make(configuration.values())
+        values = self.user.draw(user_configuration, count, seed_from_key(key), held_out_values)
+        batch = InstanceList(tuple(values))
         request = f"{count} instances of {json.dumps(configuration.values())}"
         if len(batch) != count:
             raise UserError(
@@ -172,20 +173,20 @@ class UserEnvironmentAdapter:
                 "them, and Domain.nearest must map to configurations that have enough instances"
             )
         groups = set(self.user.space.groups)
-        if unknown := sorted({self.user.group(instance) for instance in batch} - groups):
+        if unknown_groups := sorted({self.user.group(instance) for instance in batch} - groups):
             allowed = ", ".join(self.user.space.groups)
-            allowed += did_you_mean(unknown[0], groups)
+            allowed += did_you_mean(unknown_groups[0], groups)
             raise UserError(
-                f"{self.kind}: group must be one of {allowed}, got {', '.join(unknown)}"
+                f"{self.kind}: group must be one of {allowed}, got {', '.join(unknown_groups)}"
             )
-        if excluded:
-            self._require_not_held_out(batch, excluded)
+        if held_out_values:
+            self._require_not_held_out(batch, held_out_values)
         return batch
 
     def _require_not_held_out(self, batch: InstanceList, held_out: Sequence[Any]) -> None:
-        excluded = {json.dumps(self._as_json(instance), sort_keys=True) for instance in held_out}
+        exclusions = {json.dumps(self._as_json(instance), sort_keys=True) for instance in held_out}
         for instance in batch:
-            if (text := json.dumps(self._as_json(instance), sort_keys=True)) in excluded:
+            if (text := json.dumps(self._as_json(instance), sort_keys=True)) in exclusions:
                 raise UserError(
                     f"{self.kind}: draw returned {text:.200}, which is held out for validation"
                 )
@@ -209,7 +210,7 @@ class UserEnvironmentAdapter:
     def _failures(self) -> tuple[str, ...]:
         return tuple(label.key for label in self.domain.failures)
 
-    def _episode(self, row: int, instance: Any, text: str, score: Score) -> EpisodeRecord:
+    def _make_episode(self, row: int, instance: Any, text: str, score: Score) -> EpisodeRecord:
         score_keys = [label.key for label in self.domain.scores[:1]]
         try:
             return EpisodeRecord(

@@ -42,8 +42,8 @@ def pad_sequences(
     Returns:
         NumPy arrays, (B, L).
     """
-    longest = max(len(p) + len(c) for p, c in zip(prompts, completions, strict=True))
-    shape = (len(prompts), round_up(longest, bucket))
+    max_length = max(len(p) + len(c) for p, c in zip(prompts, completions, strict=True))
+    shape = (len(prompts), round_up(max_length, bucket))
     input_ids = np.full(shape, pad_id, np.int32)
     mask = np.zeros(shape, bool)
     is_target = np.zeros(shape, bool)

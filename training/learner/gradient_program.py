@@ -20,7 +20,7 @@ def jit_gradients(function: Callable[..., Any], **options: Any) -> Any:
     many of them. XLA_FLAGS takes precedence. Untested versions of jaxlib keep their defaults,
     because they may not support the option.
     """
-    on_cpu = jax.default_backend() == "cpu" and version("jaxlib").startswith(TESTED_JAXLIB)
-    if on_cpu and YNN_FUSION_OPTION not in os.environ.get("XLA_FLAGS", ""):
+    is_cpu = jax.default_backend() == "cpu" and version("jaxlib").startswith(TESTED_JAXLIB)
+    if is_cpu and YNN_FUSION_OPTION not in os.environ.get("XLA_FLAGS", ""):
         options["compiler_options"] = {YNN_FUSION_OPTION: ""}
     return jax.jit(function, **options)

@@ -64,18 +64,18 @@ def group_advantages(rewards: np.ndarray, *, divide_by_std: bool) -> np.ndarray:
     Returns:
         float32 (prompts, completions); 0 in groups whose rewards are all equal.
     """
-    centred = rewards - rewards.mean(axis=1, keepdims=True)
+    advantages = rewards - rewards.mean(axis=1, keepdims=True)
     if not divide_by_std:
-        return centred
-    deviation = rewards.std(axis=1, keepdims=True)
-    has_variance = deviation > MIN_DEVIATION
-    return np.divide(centred, deviation, out=np.zeros_like(centred), where=has_variance)
+        return advantages
+    deviations = rewards.std(axis=1, keepdims=True)
+    has_variance = deviations > MIN_DEVIATION
+    return np.divide(advantages, deviations, out=np.zeros_like(advantages), where=has_variance)
 
 
 def token_objective(
-    new: jax.Array,
-    old: jax.Array,
-    sampler: jax.Array,
+    new_logprobs: jax.Array,
+    old_logprobs: jax.Array,
+    sampler_logprobs: jax.Array,
     advantages: jax.Array,
     settings: GrpoConfig,
     completions: jax.Array | None = None,
@@ -83,9 +83,9 @@ def token_objective(
     """Return the clipped surrogate objective of each token, which training maximises.
 
     Args:
-        new: Log-probabilities under the current weights, nats, float32 of any shape.
-        old: Log-probabilities before the update, see `GrpoBatch`.
-        sampler: Log-probabilities of the engine, see `GrpoBatch`.
+        new_logprobs: Log-probabilities under the current weights, nats, float32 of any shape.
+        old_logprobs: Log-probabilities before the update, see `GrpoBatch`.
+        sampler_logprobs: Log-probabilities of the engine, see `GrpoBatch`.
         advantages: See `GrpoBatch`.
         settings: The section `grpo`. With `ratio: sequence` each token gets the ratio of its
             completion, the geometric mean over its tokens (GSPO).
@@ -93,24 +93,24 @@ def token_objective(
             `ratio: sequence`.
 
     Returns:
-        The objective and metrics per token, float32 with the shape of `new`.
+        The objective and metrics per token, float32 with the shape of `new_logprobs`.
     """
-    log_ratio = new - old
+    log_ratio = new_logprobs - old_logprobs
     if settings.ratio == "sequence":
         assert completions is not None
         log_ratio = completion_sums(log_ratio, completions) / completion_lengths(completions)
     ratio = jnp.exp(log_ratio)
-    clipped = jnp.clip(ratio, 1 - settings.clip_low, 1 + settings.clip_high)
-    surrogate = jnp.minimum(ratio * advantages, clipped * advantages)
-    importance = jnp.exp(old - sampler)
-    weight = jax.lax.stop_gradient(jnp.minimum(importance, settings.importance_cap))
+    clipped_ratio = jnp.clip(ratio, 1 - settings.clip_low, 1 + settings.clip_high)
+    surrogate = jnp.minimum(ratio * advantages, clipped_ratio * advantages)
+    importance_ratio = jnp.exp(old_logprobs - sampler_logprobs)
+    weight = jax.lax.stop_gradient(jnp.minimum(importance_ratio, settings.importance_cap))
     return weight * surrogate, {
-        "clip_share": (clipped * advantages < ratio * advantages).astype(jnp.float32),
-        "importance_ratio_mean": jax.lax.stop_gradient(importance),
+        "clip_share": (clipped_ratio * advantages < ratio * advantages).astype(jnp.float32),
+        "importance_ratio_mean": jax.lax.stop_gradient(importance_ratio),
     }
 
 
-def token_kl(new: jax.Array, reference: jax.Array) -> jax.Array:
+def token_kl(new_logprobs: jax.Array, reference_logprobs: jax.Array) -> jax.Array:
     """Return an estimate of each token's KL divergence from the reference, in nats.
 
     This is k3 of Schulman 2020 ("Approximating KL Divergence"): r - 1 - log r, where r is the
@@ -118,13 +118,13 @@ def token_kl(new: jax.Array, reference: jax.Array) -> jax.Array:
     sampled from the current weights.
 
     Args:
-        new: Log-probabilities under the current weights, nats, float32 of any shape.
-        reference: Log-probabilities under the reference weights.
+        new_logprobs: Log-probabilities under the current weights, nats, float32 of any shape.
+        reference_logprobs: Log-probabilities under the reference weights.
 
     Returns:
-        float32 with the shape of `new`.
+        float32 with the shape of `new_logprobs`.
     """
-    log_ratio = reference - new
+    log_ratio = reference_logprobs - new_logprobs
     return jnp.exp(log_ratio) - log_ratio - 1
 
 
@@ -173,27 +173,31 @@ def summed_loss(
     temperature: float,
 ) -> tuple[jax.Array, Metrics]:
     """Return the sums of loss and metrics over the target tokens of a micro-batch."""
-    new = group_logprobs(params, batch.groups, graphdef=graphdef, temperature=temperature)
-    return sum_loss(new, batch, settings)
+    new_logprobs = group_logprobs(params, batch.groups, graphdef=graphdef, temperature=temperature)
+    return sum_loss(new_logprobs, batch, settings)
 
 
-def sum_loss(new: jax.Array, batch: GrpoBatch, settings: GrpoConfig) -> tuple[jax.Array, Metrics]:
+def sum_loss(
+    new_logprobs: jax.Array, batch: GrpoBatch, settings: GrpoConfig
+) -> tuple[jax.Array, Metrics]:
     """Return the sums of loss and metrics over the target tokens of a micro-batch.
 
-    `new` are log-probabilities of the target tokens, float32 (B, R, W), nats. The caller divides
-    the loss, float32 (), by `loss_weight` of the whole step, and the metrics by its number of
-    target tokens.
+    `new_logprobs` belong to the target tokens, float32 (B, R, W), nats. The caller divides the
+    loss, float32 (), by `loss_weight` of the whole step, and the metrics by its number of target
+    tokens.
     """
     is_target, completions = batch.groups.is_target, batch.groups.completions
-    current = jax.lax.stop_gradient(new)
-    old = jnp.where(jnp.isnan(batch.old_logprobs), current, batch.old_logprobs)
-    sampler = jnp.where(is_target, batch.sampler_logprobs, old)
-    objective, metrics = token_objective(new, old, sampler, batch.advantages, settings, completions)
+    current = jax.lax.stop_gradient(new_logprobs)
+    old_logprobs = jnp.where(jnp.isnan(batch.old_logprobs), current, batch.old_logprobs)
+    sampler_logprobs = jnp.where(is_target, batch.sampler_logprobs, old_logprobs)
+    objective, metrics = token_objective(
+        new_logprobs, old_logprobs, sampler_logprobs, batch.advantages, settings, completions
+    )
     loss = -objective
-    metrics |= {"sampler_gap": jnp.abs(old - sampler)}
+    metrics |= {"sampler_gap": jnp.abs(old_logprobs - sampler_logprobs)}
     if settings.kl_coefficient:
         # exp must not overflow at padding, because infinity times weight 0 is NaN.
-        kl = token_kl(new, jnp.where(is_target, batch.reference_logprobs, current))
+        kl = token_kl(new_logprobs, jnp.where(is_target, batch.reference_logprobs, current))
         loss += settings.kl_coefficient * kl
         metrics |= {"kl": kl}
     counts = loss_weights = batch.counts
@@ -241,10 +245,10 @@ def completion_sums(values: jax.Array, completions: jax.Array) -> jax.Array:
         total = jnp.where(right_starts, right_sum, left_sum + right_sum)
         return total, left_starts | right_starts
 
-    starts, row = _run_starts(completions), values.ndim - 1
+    starts, row_axis = _run_starts(completions), values.ndim - 1
     ends = jnp.roll(starts, -1, axis=-1).at[..., -1].set(True)
-    prefix_sums, _ = jax.lax.associative_scan(add, (values, starts), axis=row)
-    suffix_sums, _ = jax.lax.associative_scan(add, (values, ends), axis=row, reverse=True)
+    prefix_sums, _ = jax.lax.associative_scan(add, (values, starts), axis=row_axis)
+    suffix_sums, _ = jax.lax.associative_scan(add, (values, ends), axis=row_axis, reverse=True)
     return prefix_sums + suffix_sums - values
 
 

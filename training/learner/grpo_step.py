@@ -82,7 +82,7 @@ def make_grpo_step(
         if schedule_step is not None:
             state = set_schedule_step(state, schedule_step)
         num_micro_batches = batch.groups.is_target.any(axis=(1, 2, 3)).sum()  # without empty ones
-        tokens = jnp.maximum(batch.counts.sum(), 1).astype(jnp.float32)
+        num_tokens = jnp.maximum(batch.counts.sum(), 1).astype(jnp.float32)
         rehearsal_loss = None if examples is None else functools.partial(rehearse, examples)
         return gradient_step(
             state,
@@ -91,7 +91,7 @@ def make_grpo_step(
             loss_weight(batch, settings),
             loss=loss,
             optimizer=optimizer,
-            metrics_weight=tokens,
+            metrics_weight=num_tokens,
             rehearsal_loss=rehearsal_loss,
             placement=get_placement(graphdef, state.params),
         )

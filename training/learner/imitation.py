@@ -44,7 +44,7 @@ class ExamplePool:
         is_plan = np.arange(len(lengths)) < len(plans)
         self._lengths = np.unique(lengths)
         self._rows = [  # by length, then plans before designs
-            [np.flatnonzero(kind & (lengths == length)) for kind in (is_plan, ~is_plan)]
+            [np.flatnonzero(mask & (lengths == length)) for mask in (is_plan, ~is_plan)]
             for length in self._lengths
         ]
 
@@ -54,9 +54,9 @@ class ExamplePool:
         weight_per_example = np.array([1.0 - design_share, design_share]) / np.maximum(counts, 1)
         rows_per_bucket = np.array([[len(rows) for rows in bucket] for bucket in self._rows])
         weights = rows_per_bucket * weight_per_example
-        totals = weights.sum(axis=1)
-        bucket = int(rng.choice(len(self._lengths), p=totals / totals.sum()))
-        is_design = rng.random(count) < weights[bucket, 1] / totals[bucket]
+        bucket_weights = weights.sum(axis=1)
+        bucket = int(rng.choice(len(self._lengths), p=bucket_weights / bucket_weights.sum()))
+        is_design = rng.random(count) < weights[bucket, 1] / bucket_weights[bucket]
         rows = np.array([rng.choice(self._rows[bucket][int(kind)]) for kind in is_design])
         prompts, answers = zip(*(self._examples[row] for row in rows), strict=True)
         sequences = pad_sequences(
@@ -67,5 +67,5 @@ class ExamplePool:
 
 def answer_nll(params: Any, sequences: Sequences, *, graphdef: nnx.GraphDef) -> jax.Array:
     """Return the negative log-likelihood of each answer at temperature 1, float32 (B,), nats."""
-    scores = logprobs(params, sequences, graphdef=graphdef, temperature=1.0)
-    return -jnp.sum(jnp.where(sequences.is_target, scores, 0.0), axis=1)
+    token_scores = logprobs(params, sequences, graphdef=graphdef, temperature=1.0)
+    return -jnp.sum(jnp.where(sequences.is_target, token_scores, 0.0), axis=1)

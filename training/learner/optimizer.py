@@ -60,13 +60,13 @@ def learning_rate_schedule(
         warmup_steps: Number of steps of the warm-up, which starts above 0.
         steps: Index of the step, from 0, at which the decay ends.
     """
-    first, end = peak / (warmup_steps + 1), max(steps, warmup_steps + 1)
+    start, end_step = peak / (warmup_steps + 1), max(steps, warmup_steps + 1)
     if kind == "cosine":
-        return optax.warmup_cosine_decay_schedule(first, peak, warmup_steps, end, peak / 10)
-    warmup = optax.linear_schedule(first, peak, max(warmup_steps, 1))
+        return optax.warmup_cosine_decay_schedule(start, peak, warmup_steps, end_step, peak / 10)
+    warmup = optax.linear_schedule(start, peak, max(warmup_steps, 1))
     if kind == "constant":
         return warmup
-    decay = optax.linear_schedule(peak, peak / 10, end - warmup_steps)
+    decay = optax.linear_schedule(peak, peak / 10, end_step - warmup_steps)
     return optax.join_schedules([warmup, decay], [warmup_steps])
 
 
@@ -143,23 +143,23 @@ def gradient_step(
         sums, gradient = jax.value_and_grad(trainable_loss, has_aux=True)(trainable, micro_batch)
         return jax.tree.map(jnp.add, total, (*sums, place_gradient(gradient)))
 
-    first = jax.tree.map(lambda leaf: leaf[0], micro_batches)
-    shapes = jax.eval_shape(trainable_loss, trainable, first)
+    first_micro_batch = jax.tree.map(lambda leaf: leaf[0], micro_batches)
+    shapes = jax.eval_shape(trainable_loss, trainable, first_micro_batch)
     *sums, zeros = jax.tree.map(
         lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), (*shapes, trainable)
     )
-    value, metrics, gradient = jax.lax.fori_loop(0, count, add, (*sums, place_gradient(zeros)))
-    value, gradient = _divide((value, gradient), weight)
+    loss_value, metrics, gradient = jax.lax.fori_loop(0, count, add, (*sums, place_gradient(zeros)))
+    loss_value, gradient = _divide((loss_value, gradient), weight)
     metrics = _divide(metrics, weight if metrics_weight is None else metrics_weight)
     if rehearsal_loss is not None:
         (rehearsal_value, rehearsal_metrics), rehearsal_gradient = jax.value_and_grad(
             lambda leaves: rehearsal_loss(replace_trainable(state.params, leaves)), has_aux=True
         )(trainable)
-        value, metrics = value + rehearsal_value, metrics | rehearsal_metrics
+        loss_value, metrics = loss_value + rehearsal_value, metrics | rehearsal_metrics
         gradient = jax.tree.map(jnp.add, gradient, place_gradient(rehearsal_gradient))
     updates, opt_state = optimizer.update(gradient, state.opt_state, trainable)
     params = replace_trainable(state.params, optax.apply_updates(trainable, updates))
-    metrics = metrics | {"loss": value, "grad_norm": optax.tree.norm(gradient)}
+    metrics = metrics | {"loss": loss_value, "grad_norm": optax.tree.norm(gradient)}
     state = LearnerState(params, opt_state, state.steps + 1)
     return (state, metrics) if placement is None else placement.place((state, metrics))
 
@@ -174,9 +174,9 @@ def require_finite(step: str, metrics: Mapping[str, Any], *, advice: str) -> Non
     Checking `loss` and `grad_norm` is enough: clipping by the norm spreads a NaN in the gradient to
     all weights, and thus to every later loss. `advice` names settings that may prevent the problem.
     """
-    invalid = [f"{name} {value:g}" for name, value in metrics.items() if not np.isfinite(value)]
-    if invalid:
+    problems = [f"{name} {value:g}" for name, value in metrics.items() if not np.isfinite(value)]
+    if problems:
         raise UserError(
-            f"metrics of {step} must be finite, got {', '.join(invalid)}. The last checkpoint is "
+            f"metrics of {step} must be finite, got {', '.join(problems)}. The last checkpoint is "
             f"unaffected. A new run with {advice} may avoid this"
         )

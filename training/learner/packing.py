@@ -49,11 +49,11 @@ def count_copies(completions: Sequence[Hashable], mask: np.ndarray) -> np.ndarra
         int32 (P, n): the number of copies at the first of identical completions, 0 elsewhere.
     """
     copies = np.zeros(mask.shape, np.int32)
-    per_group = mask.shape[1]
+    group_size = mask.shape[1]
     for group, row in enumerate(mask):
         first_index: dict[Hashable, int] = {}
         for index in np.flatnonzero(row).tolist():
-            completion = completions[group * per_group + index]
+            completion = completions[group * group_size + index]
             copies[group, first_index.setdefault(completion, index)] += 1
     return copies
 
@@ -100,17 +100,17 @@ def pack_groups(
     rows = {}  # indices of the completions in each row of each group with any
     for group in range(len(prompts)):
         if packed_rows := _pack_first_fit(lengths[group] * mask[group], width):
-            first = group * mask.shape[1]
-            rows[group] = [first + np.array(members) for members in packed_rows]
+            first_index = group * mask.shape[1]
+            rows[group] = [first_index + np.array(members) for members in packed_rows]
     capacity = len(prompts) // bundles
     layout: list[list[int]] = []  # the groups of each bundle
     for minibatch in range(minibatches):
         sizes = {group: len(rows[group]) for group in list(rows)[minibatch::minibatches]}
-        used = round_up(-(-len(sizes) // capacity), micro_batch_bundles)
-        unused = bundles // minibatches - used
-        layout += _assign_to_bundles(sizes, used, capacity) + [[] for _ in range(unused)]
+        num_used = round_up(-(-len(sizes) // capacity), micro_batch_bundles)
+        num_unused = bundles // minibatches - num_used
+        layout += _assign_to_bundles(sizes, num_used, capacity) + [[] for _ in range(num_unused)]
     max_rows = max(sum(len(rows[group]) for group in bundle) for bundle in layout)
-    packed = _padding(
+    packed_groups = _make_padding(
         (bundles, capacity, round_up(max(len(prompt) - 1 for prompt in prompts) or 1, bucket)),
         (bundles, round_up(max_rows or 1, capacity), width),
         pad_id,
@@ -118,14 +118,14 @@ def pack_groups(
     for bundle, groups in enumerate(layout):
         row = 0
         for slot, group in enumerate(groups):
-            context = prompts[group][:-1]
-            packed.prompt_ids[bundle, slot, : len(context)] = context
-            packed.prompt_mask[bundle, slot, : len(context)] = True
+            prompt_inputs = prompts[group][:-1]
+            packed_groups.prompt_ids[bundle, slot, : len(prompt_inputs)] = prompt_inputs
+            packed_groups.prompt_mask[bundle, slot, : len(prompt_inputs)] = True
             for members in rows[group]:
-                packed.row_prompts[bundle, row] = slot
-                _fill_row(packed, (bundle, row), prompts[group], completions, members)
+                packed_groups.row_prompts[bundle, row] = slot
+                _fill_row(packed_groups, (bundle, row), prompts[group], completions, members)
                 row += 1
-    return packed
+    return packed_groups
 
 
 def scatter_to_targets(values: Sequence[np.ndarray], groups: PackedGroups) -> np.ndarray:
@@ -138,14 +138,14 @@ def scatter_to_targets(values: Sequence[np.ndarray], groups: PackedGroups) -> np
     # The tokens of a completion are in order, so a stable sort keeps their order.
     order = np.argsort(completions, kind="stable")
     order = order[completions[order] >= 0]
-    scattered = np.zeros(completions.size, np.float32)
-    scattered[order] = np.concatenate(
+    target_values = np.zeros(completions.size, np.float32)
+    target_values[order] = np.concatenate(
         [np.zeros(0, np.float32), *(values[index] for index in np.unique(completions[order]))]
     )
-    return scattered.reshape(groups.completions.shape)
+    return target_values.reshape(groups.completions.shape)
 
 
-def _padding(prompts: tuple[int, ...], rows: tuple[int, ...], pad_id: int) -> PackedGroups:
+def _make_padding(prompts: tuple[int, ...], rows: tuple[int, ...], pad_id: int) -> PackedGroups:
     """Return empty groups with shapes (B, G, P) and (B, R, W)."""
     return PackedGroups(
         prompt_ids=np.full(prompts, pad_id, np.int32),
@@ -159,7 +159,7 @@ def _padding(prompts: tuple[int, ...], rows: tuple[int, ...], pad_id: int) -> Pa
 
 
 def _fill_row(
-    packed: PackedGroups,
+    packed_groups: PackedGroups,
     index: tuple[int, int],
     prompt: Sequence[int],
     completions: Sequence[Sequence[int]],
@@ -170,18 +170,18 @@ def _fill_row(
     for member in members.tolist():
         tokens = completions[member]
         span = (*index, slice(end, end := end + len(tokens)))
-        packed.input_ids[span] = [prompt[-1], *tokens[:-1]]
-        packed.target_ids[span] = tokens
-        packed.positions[span] = np.arange(len(tokens)) + len(prompt) - 1
-        packed.completions[span] = member
+        packed_groups.input_ids[span] = [prompt[-1], *tokens[:-1]]
+        packed_groups.target_ids[span] = tokens
+        packed_groups.positions[span] = np.arange(len(tokens)) + len(prompt) - 1
+        packed_groups.completions[span] = member
 
 
 def _pack_first_fit(lengths: np.ndarray, width: int) -> list[list[int]]:
     """Assign lengths above 0 to rows by first-fit decreasing; return the indices per row."""
     rows: list[list[int]] = []
     for index in np.argsort(-lengths, kind="stable")[: np.count_nonzero(lengths)].tolist():
-        fitting = (row for row in rows if lengths[row].sum() + lengths[index] <= width)
-        row = next(fitting, None)
+        candidates = (row for row in rows if lengths[row].sum() + lengths[index] <= width)
+        row = next(candidates, None)
         if row is None:
             rows.append(row := [])
         row.append(index)
@@ -192,6 +192,6 @@ def _assign_to_bundles(sizes: dict[int, int], bundles: int, capacity: int) -> li
     """Assign groups, largest first, to the bundle with the smallest total, up to `capacity`."""
     layout: list[list[int]] = [[] for _ in range(bundles)]
     for group in sorted(sizes, key=lambda group: -sizes[group]):
-        free = [bundle for bundle in layout if len(bundle) < capacity]
-        min(free, key=lambda bundle: sum(sizes[member] for member in bundle)).append(group)
+        open_bundles = [bundle for bundle in layout if len(bundle) < capacity]
+        min(open_bundles, key=lambda bundle: sum(sizes[member] for member in bundle)).append(group)
     return layout

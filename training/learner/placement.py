@@ -32,14 +32,14 @@ class Placement:
         """
         weights = dict(jax.tree_util.tree_flatten_with_path(self.params)[0])
 
-        def sharding(path: tuple[Any, ...], leaf: Any) -> NamedSharding:
+        def get_sharding(path: tuple[Any, ...], leaf: Any) -> NamedSharding:
             suffixes = (path[start:] for start in range(len(path)))
-            match = next((weights[suffix] for suffix in suffixes if suffix in weights), None)
-            if match is None or len(match.spec) > len(leaf.shape):
+            candidate = next((weights[suffix] for suffix in suffixes if suffix in weights), None)
+            if candidate is None or len(candidate.spec) > len(leaf.shape):
                 return self.replicated
-            return match
+            return candidate
 
-        return jax.tree_util.tree_map_with_path(sharding, tree)
+        return jax.tree_util.tree_map_with_path(get_sharding, tree)
 
     def place(self, tree: Any) -> Any:
         """Return the pytree with `get_shardings` applied; under jit this is a constraint."""

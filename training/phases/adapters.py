@@ -23,9 +23,10 @@ def export_stage(run: ActiveRun, params: Any, stage: int) -> None:
     files, lora = run.directory.stage(stage), run.config.model.lora
     if lora is not None:
         tensors = adapter_tensors(get_trainable(params))
-        name, base = run.config.model.pretrained or run.config.name, compute_base_version(params)
+        base_name = run.config.model.pretrained or run.config.name
+        base_version = compute_base_version(params)
         if is_first():
-            save_adapters(tensors, lora, files.adapters, base=base, base_name=name)
+            save_adapters(tensors, lora, files.adapters, base=base_version, base_name=base_name)
         wait_for_all(f"the adapters of stage {stage}")
     run.policy.export(params, files.policy)
 
@@ -33,11 +34,11 @@ def export_stage(run: ActiveRun, params: Any, stage: int) -> None:
 def load_stage_adapters(directory: RunDirectory, params: Any, stage: int) -> Any:
     """Return the adapters of a stage; raise a `UserError` if the frozen weights have changed."""
     folder = directory.stage(stage).adapters
-    adapters, base = load_adapters(folder, get_trainable(params))
-    if base != (version := compute_base_version(params)):
+    adapters, base_version = load_adapters(folder, get_trainable(params))
+    if base_version != (version := compute_base_version(params)):
         raise UserError(
-            f"{folder}: its adapters belong to weights of version {base}, but model.pretrained has "
-            f"version {version} now; restore the model that the run began with"
+            f"{folder}: its adapters belong to weights of version {base_version}, but "
+            f"model.pretrained has version {version} now; restore the model that the run began with"
         )
     return adapters
 

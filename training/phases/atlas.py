@@ -47,9 +47,9 @@ def draw_atlas_boards(
 
 
 def draw_cell_boards(
-    config: RunConfig, key: jax.Array, cells: Cells, count: int, seen: DigestSet
+    config: RunConfig, key: jax.Array, cells: Cells, count: int, seen_boards: DigestSet
 ) -> tuple[InstanceSet, np.ndarray]:
-    """Draw `count` boards of every feasible cell, except boards in `seen`.
+    """Draw `count` boards of every feasible cell, except boards in `seen_boards`.
 
     Returns:
         The boards, and the index of each board's cell, int (B,).
@@ -60,16 +60,16 @@ def draw_cell_boards(
     lake = config.lake
     indices, requests = [], []
     for index, (group, knobs) in enumerate(cells):
-        size, holes, waits = int(group), knobs["hole_ratio"], knobs["wait_ratio"]
-        if infeasibility(size, holes, lake.num_agents) is None:
+        size, hole_ratio, wait_ratio = int(group), knobs["hole_ratio"], knobs["wait_ratio"]
+        if infeasibility(size, hole_ratio, lake.num_agents) is None:
             indices.append(index)
-            requests.append(BoardRequest(size, holes, waits, count, lake.num_agents))
+            requests.append(BoardRequest(size, hole_ratio, wait_ratio, count, lake.num_agents))
     boards, reports = draw_boards(
         key,
         requests,
         max_size=max(lake.bounds.sizes),
         max_candidates=lake.max_candidates,
-        seen=seen,
+        seen_boards=seen_boards,
     )
     counts = [report.count - report.missing for report in reports]
     return boards, np.repeat(indices, counts)
@@ -83,11 +83,11 @@ def measure_atlas(
     validation: InstanceSet,
 ) -> DesignAtlas:
     """Return the atlas of a policy: the number of valid answers to the boards of every cell."""
-    cells, answers = get_atlas_cells(config), config.engineer.atlas.answers
+    cells, num_answers = get_atlas_cells(config), config.engineer.atlas.answers
     boards, cell_indices = draw_atlas_boards(config, stage, cells, validation)
-    valid = count_valid(config, policy, sampler, boards, stream="atlas", stage=stage)
-    counts = np.zeros((len(cells), answers + 1), np.int64)
-    np.add.at(counts, (cell_indices, valid), 1)
+    valid_counts = count_valid(config, policy, sampler, boards, stream="atlas", stage=stage)
+    counts = np.zeros((len(cells), num_answers + 1), np.int64)
+    np.add.at(counts, (cell_indices, valid_counts), 1)
     atlas = DesignAtlas(
         cells=tuple(
             AtlasCell(group=group, knobs=knobs, boards=tuple(row.tolist()))
@@ -163,15 +163,15 @@ def count_valid(
 
     The policy answers each board `engineer.atlas.answers` times, sampled as in training.
     """
-    answers = config.engineer.atlas.answers
+    num_answers = config.engineer.atlas.answers
     prompts = [policy.encode_board(board) for board in boards]
-    per_call = max(CHUNK // answers, 1)
+    boards_per_call = max(CHUNK // num_answers, 1)
     texts: list[str] = []
-    with track(f"stage {stage}: {stream}", len(prompts) * answers, unit="answers") as advance:
-        for call, first in enumerate(range(0, len(prompts), per_call)):
+    with track(f"stage {stage}: {stream}", len(prompts) * num_answers, unit="answers") as advance:
+        for call, start in enumerate(range(0, len(prompts), boards_per_call)):
             request = SamplingRequest(
-                prompts=prompts[first : first + per_call],
-                n=answers,
+                prompts=prompts[start : start + boards_per_call],
+                n=num_answers,
                 temperature=config.sampling.temperature,
                 max_tokens=config.prompt.max_tokens,
                 stop_token_ids=policy.stop_ids,
@@ -184,7 +184,7 @@ def count_valid(
                 for completion in group
             ]
             advance(len(texts))
-    repeated = boards.take(np.repeat(np.arange(len(boards)), answers))
-    valid = get_environment(config).judge(repeated, texts).scores.valid
-    counts: np.ndarray = np.reshape(valid, (-1, answers)).sum(axis=1)
+    repeated_boards = boards.take(np.repeat(np.arange(len(boards)), num_answers))
+    valid = get_environment(config).judge(repeated_boards, texts).scores.valid
+    counts: np.ndarray = np.reshape(valid, (-1, num_answers)).sum(axis=1)
     return counts

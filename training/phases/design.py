@@ -74,13 +74,13 @@ def add_costs(
 ) -> DecisionRecord:
     """Add the cost of the stage's training, and `other_cost`, to the cost of a design."""
     training = view.evidence.training
-    instances, resampled = (training.instances, training.resampled) if training else (0, 0)
+    num_instances, num_resampled = (training.instances, training.resampled) if training else (0, 0)
     training_cost = Costs(
-        training_instances=instances + resampled,
-        rehearsed_designs=count_rehearsed_designs(config, instances),
+        training_instances=num_instances + num_resampled,
+        rehearsed_designs=count_rehearsed_designs(config, num_instances),
     )
-    total = design.spent + training_cost + other_cost
-    return DecisionRecord.model_validate(dict(design) | {"spent": total})
+    total_cost = design.spent + training_cost + other_cost
+    return DecisionRecord.model_validate(dict(design) | {"spent": total_cost})
 
 
 class _Notes(NamedTuple):
@@ -97,12 +97,12 @@ def _run_engineer(
     stage = results[-1].stage
     view = make_stage_view(run.config, results, stage)
     settings = make_design_settings(run.config)
-    with ModelServer(run.config.engine_sampling, run.config.engineer) as models:
+    with ModelServer(run.config.engine_sampling, run.config.engineer) as model_server:
         writer = make_engineer(
             run.config,
             run.directory,
             results,
-            models,
+            model_server,
             checkpoint=make_checkpoint_generator(run.policy, sampler, run.config.engineer),
         )
         try:
@@ -116,8 +116,8 @@ def _run_engineer(
         except ContextTooLongError as error:
             raise UserError(f"engineer.max_context_tokens: {error}") from error
         notes = _request_notes(run, writer, view, design)
-    learning = run.directory.stage(stage).design_learning
-    learning_cost = compute_learning_cost(learning.read() if learning.exists() else [])
+    learning_file = run.directory.stage(stage).design_learning
+    learning_cost = compute_learning_cost(learning_file.read() if learning_file.exists() else [])
     picking_cost = compute_picking_cost(run.directory.stage(stage))
     other_cost = Costs(engineer_tokens=notes.tokens) + learning_cost + picking_cost
     return add_costs(run.config, design, view, other_cost), notes
@@ -137,5 +137,5 @@ def _request_notes(
         console.print(f"stage {view.evidence.stage}: no summary: {error}", style="yellow")
         return _Notes(tokens=error.spent.engineer_tokens)
     # Normalise line endings, because the next context quotes the notes byte for byte.
-    lines = "\n".join(escape_surrogates(notes.text).replace("\r\n", "\n").split("\r"))
-    return _Notes(prompt, lines, notes.tokens or 0)
+    text = "\n".join(escape_surrogates(notes.text).replace("\r\n", "\n").split("\r"))
+    return _Notes(prompt, text, notes.tokens or 0)

@@ -48,20 +48,20 @@ def learn_to_design(
     Raises:
         UserError: The context exceeds the limit even after truncation.
     """
-    engineer, choice = run.config.engineer, run.config.engineer.learning
-    if choice is None:
+    engineer, learning = run.config.engineer, run.config.engineer.learning
+    if learning is None:
         return state
     stage, fsdp = results[-1].stage, run.config.model.mesh.fsdp
     atlas = get_or_measure_atlas(run, sampler, state, results).atlas
     view = make_stage_view(run.config, results, stage)
     settings = make_design_settings(run.config)
     prompts = _encode_context(run, results)
-    section = run.config.rehearsal or RehearsalConfig()
-    rehearsal = Rehearsal(run, section.contexts) if engineer.style == "compact" else None
-    learn = make_grpo_step(
+    rehearsal_config = run.config.rehearsal or RehearsalConfig()
+    rehearsal = Rehearsal(run, rehearsal_config.contexts) if engineer.style == "compact" else None
+    take_step = make_grpo_step(
         run.policy.graphdef,
-        run.config.grpo.model_copy(update={"completions": choice.designs}),
-        section if rehearsal else None,
+        run.config.grpo.model_copy(update={"completions": learning.designs}),
+        rehearsal_config if rehearsal else None,
         run.config.sampling.temperature,
         run.config.grpo_steps,
     )
@@ -71,12 +71,12 @@ def learn_to_design(
     sampler.drop_cache()  # as in a run that resumes here
     with (
         run.log_duration("learn_to_design", stage),
-        track(f"stage {stage}: learn to design", choice.updates, unit="updates") as advance,
+        track(f"stage {stage}: learn to design", learning.updates, unit="updates") as advance,
     ):
-        for number in range(1, choice.updates + 1):
+        for number in range(1, learning.updates + 1):
             request = SamplingRequest(
                 prompts=prompts,
-                n=choice.designs,
+                n=learning.designs,
                 temperature=run.config.sampling.temperature,
                 max_tokens=engineer.text_tokens,
                 stop_token_ids=run.policy.stop_ids,
@@ -102,28 +102,28 @@ def learn_to_design(
                 examples = rehearsal and rehearsal.batch(
                     "design_learning", stage, run.config.updates_per_stage + number
                 )
-                state, metrics = learn(state, split_rows(batch, 1), examples, schedule_step)
+                state, metrics = take_step(state, split_rows(batch, 1), examples, schedule_step)
             require_finite_metrics(jax.device_get(metrics))
             sampler.sync(run.policy.tensors(state.params))
             check_rollout(run.config.sampling, float(metrics["sampler_gap"]))
-            usable = [score for score in scores if score is not None]
+            usable_scores = [score for score in scores if score is not None]
             record = make_record(
                 DesignUpdateRecord,
                 stage=stage,
                 update=number,
                 designs=len(scores),
-                usable=len(usable),
+                usable=len(usable_scores),
                 reward_mean=six_digits(rewards.mean()),
-                reward_best=six_digits(max(usable, default=0.0)),
+                reward_best=six_digits(max(usable_scores, default=0.0)),
                 tokens=sum(len(completion.token_ids) for completion in completions),
                 atlas_rollouts=atlas.rollouts if number == 1 else 0,
-                rehearsed_designs=section.contexts if rehearsal else 0,
+                rehearsed_designs=rehearsal_config.contexts if rehearsal else 0,
                 rehearsal_loss=six_digits(metrics["rehearsal_loss"]) if rehearsal else None,
                 grad_norm=six_digits(metrics["grad_norm"]),
                 sampler_gap=six_digits(metrics["sampler_gap"]),
             )
             records.append(record)
-            advance(number, f"reward {record.reward_mean:.3f}  usable {len(usable)}")
+            advance(number, f"reward {record.reward_mean:.3f}  usable {len(usable_scores)}")
     run.directory.stage(stage).design_learning.write(records)
     return state
 
@@ -153,8 +153,8 @@ def score_design(text: str, view: StageView, guard: Guard, atlas: DesignAtlas) -
     review = review_answer(text, view.current, view.domain, guard)
     if review.configuration is None:
         return None
-    expected = atlas.expected_learnability(review.configuration)
-    return None if expected is None else expected / MAX_LEARNABILITY
+    learnability = atlas.expected_learnability(review.configuration)
+    return None if learnability is None else learnability / MAX_LEARNABILITY
 
 
 def compute_learning_cost(updates: Sequence[DesignUpdateRecord]) -> Costs:

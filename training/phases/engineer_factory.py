@@ -25,28 +25,28 @@ def make_engineer(
     config: RunConfig,
     directory: RunDirectory,
     results: Sequence[StageResult],
-    models: ModelServer,
+    model_server: ModelServer,
     *,
     kind: str | None = None,
     checkpoint: GenerateText | None = None,
 ) -> Engineer:
     """Return the engineer of the Design phase after the last of `results`.
 
-    `models` loads weights that the engine does not hold. `kind` replaces the configuration's
+    `model_server` loads weights that the engine does not hold. `kind` replaces the configuration's
     `engineer.kind`. `checkpoint` generates with the weights in force; None loads them with
-    `models`.
+    `model_server`.
 
     Raises:
         EngineerError: The configuration lacks a required setting.
     """
     control, base_kind = split_control_name(kind or config.engineer.kind)
     if base_kind == "checkpoint" and checkpoint is not None:
-        reasoning = config.engineer.reasoning_tokens
-        engineer: Engineer = LanguageModelEngineer(checkpoint, base_kind, reasoning)
+        reasoning_tokens = config.engineer.reasoning_tokens
+        engineer: Engineer = LanguageModelEngineer(checkpoint, base_kind, reasoning_tokens)
     elif base_kind in ("checkpoint", "base", "model"):
         weights = _get_weights(base_kind, config, directory, results)
         engineer = run_on_first_process(
-            _make_language_model_engineer(base_kind, config, weights, models)
+            _make_language_model_engineer(base_kind, config, weights, model_server)
         )
     elif base_kind == "endpoint":
         engineer = run_on_first_process(make_endpoint_engineer(config.engineer))
@@ -60,29 +60,29 @@ def make_engineer(
     return control(engineer) if control else engineer
 
 
-def make_endpoint_engineer(choice: EngineerConfig) -> Engineer:
+def make_endpoint_engineer(settings: EngineerConfig) -> Engineer:
     """Return the engineer that sends requests to `engineer.base_url`; see `make_engineer`."""
-    if not choice.base_url or not choice.model:
+    if not settings.base_url or not settings.model:
         raise EngineerError("engineer.base_url and engineer.model must be set for kind endpoint")
     from engineer.engineers.endpoint import ChatClient, EndpointEngineer  # imports openai
 
     return EndpointEngineer(
         ChatClient(
-            choice.base_url,
-            choice.model,
-            api_key_env=choice.api_key_env,
-            timeout=choice.timeout_seconds,
+            settings.base_url,
+            settings.model,
+            api_key_env=settings.api_key_env,
+            timeout=settings.timeout_seconds,
         ),
-        max_tokens=choice.max_tokens,
-        note_tokens=choice.token_limit(False),
-        temperature=choice.temperature,
-        reasoning_tokens=choice.reasoning_tokens,
-        request=choice.request,
+        max_tokens=settings.max_tokens,
+        note_tokens=settings.token_limit(False),
+        temperature=settings.temperature,
+        reasoning_tokens=settings.reasoning_tokens,
+        request=settings.request,
     )
 
 
 def _make_language_model_engineer(
-    kind: str, config: RunConfig, weights: str, models: ModelServer
+    kind: str, config: RunConfig, weights: str, model_server: ModelServer
 ) -> LanguageModelEngineer:
     """Return an engineer with weights that vLLM loads; policies get their training prompts."""
     is_policy = kind != "model"
@@ -91,7 +91,7 @@ def _make_language_model_engineer(
 
     def generate(request: TextRequest) -> GeneratedText:
         thinking = request.thinking or always_thinks
-        return models.ask(weights, replace(request, thinking=thinking), chat=chat)
+        return model_server.ask(weights, replace(request, thinking=thinking), chat=chat)
 
     name = kind if is_policy else weights
     return LanguageModelEngineer(generate, name, config.engineer.reasoning_tokens)
@@ -101,18 +101,18 @@ def _get_weights(
     kind: str, config: RunConfig, directory: RunDirectory, results: Sequence[StageResult]
 ) -> str:
     """Return the hub name or folder of a model."""
-    choice = config.engineer
+    settings = config.engineer
     if kind == "model":
-        if not choice.model:
+        if not settings.model:
             raise EngineerError("engineer.model must be set for kind model")
-        return choice.model
+        return settings.model
     if kind == "base":
         return config.model.pretrained or str(directory.initial_policy)
     return str(directory.stage(get_reference_stage(results, len(results))).policy)
 
 
 def make_checkpoint_generator(
-    policy: Policy, sampler: Sampler, choice: EngineerConfig
+    policy: Policy, sampler: Sampler, settings: EngineerConfig
 ) -> GenerateText:
     """Return a function that generates with the policy in a run's engine."""
 
@@ -124,8 +124,8 @@ def make_checkpoint_generator(
             sampling_request = SamplingRequest(
                 prompts=[prompt],
                 n=1,
-                temperature=choice.temperature,
-                max_tokens=request.max_tokens or choice.token_limit(request.form is not None),
+                temperature=settings.temperature,
+                max_tokens=request.max_tokens or settings.token_limit(request.form is not None),
                 stop_token_ids=policy.stop_ids,
                 seed=request.seed,
                 form=request.form,

@@ -85,25 +85,25 @@ def take_update(
         require_same("the batch of an update", batch)
         if settings.minibatches > 1:  # the first of several steps changes the weights
             batch = replace(batch, old_logprobs=score_batch(run, state.params, batch))
-        learn = make_grpo_step(
+        take_step = make_grpo_step(
             graphdef, settings, run.config.rehearsal, temperature, run.config.grpo_steps
         )
-        steps = []
-        for i, minibatch in enumerate(_minibatches(batch, run)):
+        rows = []
+        for i, minibatch in enumerate(_split_minibatches(batch, run)):
             if minibatch.groups.is_target.any() or rehearsal_examples is not None:
                 schedule_step = get_schedule_step(settings, step + i)
-                state, step_metrics = learn(state, minibatch, rehearsal_examples, schedule_step)
-                steps.append(jax.tree.map(six_digits, jax.device_get(step_metrics)))
-        steps = steps or [SKIPPED_STEP_METRICS | ({"kl": 0.0} if settings.kl_coefficient else {})]
-        means = {name: six_digits(np.mean([step[name] for step in steps])) for name in steps[0]}
+                state, row = take_step(state, minibatch, rehearsal_examples, schedule_step)
+                rows.append(jax.tree.map(six_digits, jax.device_get(row)))
+        rows = rows or [SKIPPED_STEP_METRICS | ({"kl": 0.0} if settings.kl_coefficient else {})]
+        means = {name: six_digits(np.mean([step[name] for step in rows])) for name in rows[0]}
         require_finite_metrics(means)
     with run.add_seconds(seconds, "sync"):
         sampler.sync(run.policy.tensors(state.params))
     metrics |= means
     picking = run.config.engineer.picking
     if picking is not None and picking.method == "plr":
-        valid = np.reshape(first_rollout.scores.valid, first_rollout.rewards.shape)
-        metrics["board_valid"] = tuple(valid.sum(axis=1).tolist())
+        valid_mask = np.reshape(first_rollout.scores.valid, first_rollout.rewards.shape)
+        metrics["board_valid"] = tuple(valid_mask.sum(axis=1).tolist())
     return state, metrics
 
 
@@ -128,21 +128,21 @@ def resample(
     """
     rng = np.random.default_rng([seed, 1])
     order = rng.permutation(len(spare))
-    resampled = replaced = 0
+    num_resampled = num_replaced = 0
     for _ in range(run.config.grpo.resamples):
-        replaceable = np.flatnonzero(~grpo.has_reward_variance(rollout.rewards))
-        rows = order[resampled : resampled + len(replaceable)]
+        idle_prompts = np.flatnonzero(~grpo.has_reward_variance(rollout.rewards))
+        rows = order[num_resampled : num_resampled + len(idle_prompts)]
         if not len(rows):
             break
-        resampled += len(rows)
+        num_resampled += len(rows)
         round_seed = int(rng.integers(2**63))
         boards = spare.take(rows)
         request = rollout_request(run, boards, seed=round_seed)
-        other = roll_out(run, sampler, boards, request, seconds=seconds, work=work)
-        replacements = np.flatnonzero(grpo.has_reward_variance(other.rewards))
-        replaced += len(replacements)
-        rollout = rollout.replace_prompts(replaceable[: len(replacements)], other, replacements)
-    return rollout, {"resampled_boards": resampled, "replaced_boards": replaced}
+        extras = roll_out(run, sampler, boards, request, seconds=seconds, work=work)
+        replacements = np.flatnonzero(grpo.has_reward_variance(extras.rewards))
+        num_replaced += len(replacements)
+        rollout = rollout.replace_prompts(idle_prompts[: len(replacements)], extras, replacements)
+    return rollout, {"resampled_boards": num_resampled, "replaced_boards": num_replaced}
 
 
 def require_finite_metrics(metrics: Mapping[str, float]) -> None:
@@ -153,7 +153,7 @@ def require_finite_metrics(metrics: Mapping[str, float]) -> None:
 
 def _count_flops(model: Decoder, rollout: Rollout, settings: GrpoConfig) -> float:
     """Return the operations of loss and gradient over distinct completions."""
-    mask = _copies(settings, rollout.completions, rollout.rewards) > 0
+    mask = _count_copies(settings, rollout.completions, rollout.rewards) > 0
     lengths = np.reshape([len(answer.token_ids) for answer in rollout.completions], mask.shape)
     groups = np.flatnonzero(mask.any(axis=1))
     prompts = [len(rollout.prompts[group]) for group in groups]
@@ -161,7 +161,7 @@ def _count_flops(model: Decoder, rollout: Rollout, settings: GrpoConfig) -> floa
     return update_flops(model.config, prompts, answers, model.lora)
 
 
-def _learning_mask(
+def _make_learning_mask(
     settings: GrpoConfig, completions: Sequence[Completion], rewards: np.ndarray
 ) -> np.ndarray:
     """Return which of P * n completions to train on, bool (P, n)."""
@@ -171,7 +171,7 @@ def _learning_mask(
     return mask
 
 
-def _copies(
+def _count_copies(
     settings: GrpoConfig, completions: Sequence[Completion], rewards: np.ndarray
 ) -> np.ndarray:
     """Return the copies of each distinct completion, int32 (P, n); see `count_copies`."""
@@ -179,7 +179,7 @@ def _copies(
         (completion.token_ids, completion.logprobs.tobytes(), reward)
         for completion, reward in zip(completions, np.ravel(rewards).tolist(), strict=True)
     ]
-    return count_copies(keys, _learning_mask(settings, completions, rewards))
+    return count_copies(keys, _make_learning_mask(settings, completions, rewards))
 
 
 def make_rollout_batch(run: ActiveRun, params: Any, rollout: Rollout) -> GrpoBatch:
@@ -215,7 +215,7 @@ def make_grpo_batch(
     """
     settings, fsdp = run.config.grpo, run.config.model.mesh.fsdp
     advantages = grpo.group_advantages(rewards, divide_by_std=settings.divide_by_std)
-    copies = _copies(settings, completions, rewards)
+    copies = _count_copies(settings, completions, rewards)
     groups = pack_groups(
         prompts,
         [completion.token_ids for completion in completions],
@@ -241,8 +241,8 @@ def make_grpo_batch(
         copies=gather(copies),
     )
     if settings.kl_coefficient:
-        reference = replace_trainable(params, run.reference)
-        batch = replace(batch, reference_logprobs=score_batch(run, reference, batch))
+        reference_params = replace_trainable(params, run.reference)
+        batch = replace(batch, reference_logprobs=score_batch(run, reference_params, batch))
     return batch
 
 
@@ -252,13 +252,13 @@ def score_batch(run: ActiveRun, params: Any, batch: GrpoBatch) -> np.ndarray:
     Bundles are computed in micro-batches, and empty bundles are skipped. The log-probabilities in
     the batch are ignored.
     """
-    score = _compiled_scoring(run.policy.graphdef, run.config.sampling.temperature)
-    count = len(batch.groups.row_prompts) // run.config.model.mesh.fsdp
-    scores = score(params, split_rows(batch.groups, count))
+    score = _compile_scoring(run.policy.graphdef, run.config.sampling.temperature)
+    num_micro_batches = len(batch.groups.row_prompts) // run.config.model.mesh.fsdp
+    scores = score(params, split_rows(batch.groups, num_micro_batches))
     return np.asarray(local_copy(scores)).reshape(batch.sampler_logprobs.shape)
 
 
-def _minibatches(batch: GrpoBatch, run: ActiveRun) -> list[GrpoBatch]:
+def _split_minibatches(batch: GrpoBatch, run: ActiveRun) -> list[GrpoBatch]:
     """Split the bundles into minibatches of (micro-batches, bundles per micro-batch, ...)."""
     minibatches = split_rows(batch, run.config.grpo.minibatches)
     return [
@@ -268,7 +268,7 @@ def _minibatches(batch: GrpoBatch, run: ActiveRun) -> list[GrpoBatch]:
 
 
 @functools.cache
-def _compiled_scoring(graphdef: nnx.GraphDef, temperature: float) -> Any:
+def _compile_scoring(graphdef: nnx.GraphDef, temperature: float) -> Any:
     logprobs = functools.partial(grpo.group_logprobs, graphdef=graphdef, temperature=temperature)
 
     @jax.jit

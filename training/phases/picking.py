@@ -26,16 +26,16 @@ from training.schema import PickingConfig, RunConfig
 
 def measure_pool(run: ActiveRun, sampler: Sampler, stage: int) -> None:
     """Answer the pool of a stage and write `picks.json`, if the method is `sfl`."""
-    choice = run.config.engineer.picking
+    settings = run.config.engineer.picking
     file = run.directory.stage(stage).picks
-    if choice is None or choice.method != "sfl" or file.exists():
+    if settings is None or settings.method != "sfl" or file.exists():
         return
     with run.log_duration("pool", stage, update=0):
-        pool = draw_pool(run.config, choice, stage, run.validation)
-        valid = count_valid(run.config, run.policy, sampler, pool, stream="pool", stage=stage)
+        pool = draw_pool(run.config, settings, stage, run.validation)
+        counts = count_valid(run.config, run.policy, sampler, pool, stream="pool", stage=stage)
         sampler.drop_cache()  # as in a run that resumes here
-        answers = run.config.engineer.atlas.answers
-        file.write(PicksRecord(stage=stage, answers=answers, valid=tuple(valid.tolist())))
+        num_answers = run.config.engineer.atlas.answers
+        file.write(PicksRecord(stage=stage, answers=num_answers, valid=tuple(counts.tolist())))
 
 
 def get_stage_instances(
@@ -44,40 +44,40 @@ def get_stage_instances(
     stage: int,
     configuration: Configuration,
     validation: Any,
-    earlier: Sequence[Any] = (),
+    history: Sequence[Any] = (),
 ) -> StageInstances:
     """Return the instances of a stage: drawn from its configuration, or selected (lake only).
 
-    The validation set is excluded. `earlier` are the instances of stages 1, 2, ... as far as they
+    The validation set is excluded. `history` are the instances of stages 1, 2, ... as far as they
     are known; others are drawn again if they are needed.
 
     Raises:
         UserError: The file with the policy's results is missing or inconsistent.
     """
-    choice = config.engineer.picking
-    if choice is None:
+    settings = config.engineer.picking
+    if settings is None:
         key = derive_key(config.seed, "train", stage)
         return get_environment(config).stage_set(
             key, configuration, config.stages.instances, validation
         )
-    if choice.method == "sfl":
-        pool = draw_pool(config, choice, stage, validation)
-        valid, answers = _read_pool_answers(directory.stage(stage), len(pool))
-        return _select_boards(config, choice, stage, pool, pool, valid, answers)
-    boards = list(earlier[: stage - 1])
+    if settings.method == "sfl":
+        pool = draw_pool(config, settings, stage, validation)
+        counts, num_answers = _read_pool_answers(directory.stage(stage), len(pool))
+        return _select_boards(config, settings, stage, pool, pool, counts, num_answers)
+    boards = list(history[: stage - 1])
     for number in range(len(boards) + 1, stage):  # each stage depends on all earlier ones
         boards.append(
-            _reselect_boards(config, choice, directory, number, boards, validation).instances
+            _reselect_boards(config, settings, directory, number, boards, validation).instances
         )
-    return _reselect_boards(config, choice, directory, stage, boards, validation)
+    return _reselect_boards(config, settings, directory, stage, boards, validation)
 
 
 def draw_pool(
-    config: RunConfig, choice: PickingConfig, stage: int, validation: InstanceSet
+    config: RunConfig, settings: PickingConfig, stage: int, validation: InstanceSet
 ) -> InstanceSet:
-    """Draw about `choice.pool` boards, the same number from each cell of an atlas."""
+    """Draw about `settings.pool` boards, the same number from each cell of an atlas."""
     cells = get_atlas_cells(config)
-    key, count = derive_key(config.seed, "pool", stage, 0), -(-choice.pool // len(cells))
+    key, count = derive_key(config.seed, "pool", stage, 0), -(-settings.pool // len(cells))
     return draw_cell_boards(config, key, cells, count, DigestSet(validation.instances))[0]
 
 
@@ -91,39 +91,41 @@ def compute_picking_cost(files: StageDirectory) -> Costs:
 
 def _reselect_boards(
     config: RunConfig,
-    choice: PickingConfig,
+    settings: PickingConfig,
     directory: RunDirectory,
     stage: int,
-    earlier: Sequence[InstanceSet],
+    earlier_boards: Sequence[InstanceSet],
     validation: InstanceSet,
 ) -> StageBoards:
-    """Select the boards of a stage from the boards of `earlier` stages (1, 2, ...)."""
-    pool = draw_pool(config, choice, stage, validation)
-    candidates, valid = _read_trained_boards(config, directory, [pool.take([]), *earlier])
-    return _select_boards(config, choice, stage, pool, candidates, valid, config.grpo.completions)
+    """Select the boards of a stage from the boards of `earlier_boards` stages (1, 2, ...)."""
+    pool = draw_pool(config, settings, stage, validation)
+    candidates, counts = _read_trained_boards(config, directory, [pool.take([]), *earlier_boards])
+    return _select_boards(
+        config, settings, stage, pool, candidates, counts, config.grpo.completions
+    )
 
 
 def _select_boards(
     config: RunConfig,
-    choice: PickingConfig,
+    settings: PickingConfig,
     stage: int,
     pool: InstanceSet,
     candidates: InstanceSet,
-    valid: np.ndarray,  # int (candidates,), valid answers per candidate
-    answers: int,  # answers per candidate
+    counts: np.ndarray,  # int (candidates,), valid answers per candidate
+    num_answers: int,  # answers per candidate
 ) -> StageBoards:
     """Return a stage's boards: the most learnable candidates and random boards of the pool."""
-    learnable = np.argsort(-valid * (answers - valid), kind="stable")[: choice.pool // 4]
+    best_rows = np.argsort(-counts * (num_answers - counts), kind="stable")[: settings.pool // 4]
     rng = np.random.default_rng(derive_seed(config.seed, "train", stage))
     count = config.stages.instances
-    picked = (count + 1) // 2 if len(learnable) else 0
-    rows = [np.resize(rng.permutation(learnable), picked)]
-    rows.append(len(candidates) + np.resize(rng.permutation(len(pool)), count - picked))
+    num_picked = (count + 1) // 2 if len(best_rows) else 0
+    rows = [np.resize(rng.permutation(best_rows), num_picked)]
+    rows.append(len(candidates) + np.resize(rng.permutation(len(pool)), count - num_picked))
     boards = concatenate_boards([candidates, pool])
     order = rng.permutation(np.concatenate(rows))
-    distinct = boards.take(_first_rows(boards, np.unique(order)))
-    reports = tuple(_make_reports(config, distinct))
-    return StageBoards(boards.take(order), distinct, reports)
+    distinct_boards = boards.take(_first_rows(boards, np.unique(order)))
+    reports = tuple(_make_reports(config, distinct_boards))
+    return StageBoards(boards.take(order), distinct_boards, reports)
 
 
 def _read_pool_answers(files: StageDirectory, count: int) -> tuple[np.ndarray, int]:
@@ -141,22 +143,22 @@ def _read_trained_boards(
 ) -> tuple[InstanceSet, np.ndarray]:
     """Return the boards of earlier stages, and the latest valid answers to each, int (B,)."""
     updates = directory.updates()
-    per_stage = config.updates_per_stage * config.grpo.prompts_per_update
-    valid: list[int] = []
+    boards_per_stage = config.updates_per_stage * config.grpo.prompts_per_update
+    valid_counts: list[int] = []
     for stage in range(1, len(boards)):
         counts = [update.board_valid or () for update in updates if update.stage == stage]
-        valid += [count for update in counts for count in update]
-        if len(valid) != stage * per_stage:
+        valid_counts += [count for update in counts for count in update]
+        if len(valid_counts) != stage * boards_per_stage:
             raise UserError(
-                f"{directory.metrics.path}: board_valid must have {stage * per_stage} boards up to "
-                f"stage {stage}, got {len(valid)}"
+                f"{directory.metrics.path}: board_valid must have "
+                f"{stage * boards_per_stage} boards up to stage {stage}, got {len(valid_counts)}"
             )
-    trained = concatenate_boards(
-        [instances.take(range(min(per_stage, len(instances)))) for instances in boards]
+    trained_boards = concatenate_boards(
+        [instances.take(range(min(boards_per_stage, len(instances)))) for instances in boards]
     )
-    latest_rows = {_board_key(trained, row): row for row in range(len(trained))}
+    latest_rows = {_board_key(trained_boards, row): row for row in range(len(trained_boards))}
     rows = sorted(latest_rows.values())
-    return trained.take(rows), np.array(valid, np.int64)[rows]
+    return trained_boards.take(rows), np.array(valid_counts, np.int64)[rows]
 
 
 def _first_rows(boards: InstanceSet, rows: np.ndarray) -> np.ndarray:
@@ -178,13 +180,13 @@ def _make_reports(config: RunConfig, boards: InstanceSet) -> list[DrawReport]:
     for size in np.unique(sizes).tolist():
         mask = sizes == size
         count = int(mask.sum())
-        share = holes[mask][:, :size, :size].mean()
-        waits = np.asarray(boards.solutions.needs_wait)[mask].mean()
+        hole_ratio = holes[mask][:, :size, :size].mean()
+        wait_ratio = np.asarray(boards.solutions.needs_wait)[mask].mean()
         reports.append(
             DrawReport(
                 size=size,
-                hole_ratio=round(float(share), 6),
-                wait_ratio=round(float(waits), 6),
+                hole_ratio=round(float(hole_ratio), 6),
+                wait_ratio=round(float(wait_ratio), 6),
                 num_agents=config.lake.num_agents,
                 count=count,
                 missing_wait=0,

@@ -64,16 +64,16 @@ def run_reading_phase(
 
     The result is None if the measurement is disabled or the context is not compact.
     """
-    choice, stage = run.config.engineer, results[-1].stage
-    if not choice.reading or choice.style != "compact":
+    settings, stage = run.config.engineer, results[-1].stage
+    if not settings.reading or settings.style != "compact":
         return None
     file = run.directory.stage(stage).reading
     if file.exists():
         return file.read()
     with run.log_duration("reading", stage), show_status(f"stage {stage}: reading"):
-        model = EngineModel(run.policy, sampler, choice.max_tokens)
-        contexts = make_reading_set(get_domain(run.config), choice.reading, SEED)
-        reading = measure_reading(contexts, model)
+        model = EngineModel(run.policy, sampler, settings.max_tokens)
+        reading_set = make_reading_set(get_domain(run.config), settings.reading, SEED)
+        reading = measure_reading(reading_set, model)
         sampler.drop_cache()  # as in a run that resumes here
         file.write(reading)
     console.print(f"stage {stage}: reading: {reading.sentence()}", soft_wrap=True)

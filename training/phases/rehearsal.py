@@ -30,19 +30,19 @@ def make_design_examples(config: RunConfig, count: int) -> list[DesignExample]:
         contexts = make_synthetic_contexts(rng, domain, stages=config.stages.count)
         for context in contexts:
             examples.append(make_design_example(context, domain))
-            contrast = make_contrasting_context(rng, context, contexts, domain)
-            if contrast is not None:
-                examples.append(make_design_example(contrast, domain))
+            contrasting_readout = make_contrasting_context(rng, context, contexts, domain)
+            if contrasting_readout is not None:
+                examples.append(make_design_example(contrasting_readout, domain))
     return examples[:count]
 
 
 class Rehearsal:
     """Deterministic batches of designs to imitate, by update."""
 
-    def __init__(self, run: ActiveRun, contexts: int) -> None:
-        """Draw and encode the examples of a run; each update gets `contexts` of them."""
+    def __init__(self, run: ActiveRun, num_contexts: int) -> None:
+        """Draw and encode the examples of a run; each update gets `num_contexts` of them."""
         self._run = run
-        self._contexts = contexts
+        self._contexts = num_contexts
         self._examples = run.policy.encode_examples(make_design_examples(run.config, EXAMPLES))
         self._length = max(len(prompt) + len(answer) for prompt, answer in self._examples)
 

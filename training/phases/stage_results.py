@@ -100,7 +100,7 @@ def make_stage_result(
     statistics: dict[str, dict[str, float]],
 ) -> StageResult:
     """Return the result of a stage after its validation; stage 0 has no updates."""
-    failures = _typical_failures(episodes)[:FAILED_CASES]
+    failures = _select_typical_failures(episodes)[:FAILED_CASES]
     evidence = make_stage_evidence(stage, episodes).model_copy(
         update={
             "training": _training_evidence(config, updates) if updates else None,
@@ -169,9 +169,9 @@ def make_gate_record(config: RunConfig, results: Sequence[StageResult], stage: i
     restored = None
     if settings.rollback != "off" and has_fallen(comparison, settings.z):
         restored = settings.rollback
-    previous = _designed_from(results, stage) if restored else None
+    previous_configuration = _get_previous_configuration(results, stage) if restored else None
     trained = get_configuration(config, results, stage)
-    current = trained if previous is None else previous
+    current = trained if previous_configuration is None else previous_configuration
     notice = ""
     if restored:
         notice = rollback_notice(comparison, restored, trained=trained, current=current)
@@ -188,59 +188,59 @@ def make_stage_view(config: RunConfig, results: Sequence[StageResult], stage: in
     """Return the information that the engineer gets after a stage, before or after the gate."""
     gate = results[stage].gate or make_gate_record(config, results, stage)
     evidence = results[stage].evidence
-    rolled_back = evidence.validation if gate.restored == "checkpoint" else {}
+    rolled_back_validation = evidence.validation if gate.restored == "checkpoint" else {}
     if gate.restored == "checkpoint":
-        restored = results[gate.reference].evidence
+        source = results[gate.reference].evidence
         fields = ("validation", "failed_cases")
-        evidence = evidence.model_copy(update={name: getattr(restored, name) for name in fields})
+        evidence = evidence.model_copy(update={name: getattr(source, name) for name in fields})
     reference = results[get_reference_stage(results, stage)] if stage else results[0]
     return StageView(
         domain=get_domain(config),
         evidence=evidence,
         current=gate.configuration,
-        history=tuple(_history_before(config, results, stage)),
+        history=tuple(_make_history(config, results, stage)),
         notice=gate.notice,
         trained=get_configuration(config, results, stage),
         stages_left=config.stages.count - stage,
         reasoning_tokens=config.engineer.reasoning_tokens,
-        designed_from=_designed_from(results, stage) if stage else None,
+        designed_from=_get_previous_configuration(results, stage) if stage else None,
         valid_before=reference.evidence.valid_rates() if stage else {},
-        rolled_back_validation=rolled_back,
+        rolled_back_validation=rolled_back_validation,
     )
 
 
-def _designed_from(results: Sequence[StageResult], stage: int) -> Configuration | None:
+def _get_previous_configuration(results: Sequence[StageResult], stage: int) -> Configuration | None:
     """Return the configuration in force when a stage was designed; None for the first stage."""
-    previous = results[stage - 1]
-    if previous.gate is not None:
-        return previous.gate.configuration
-    return None if previous.start is None else previous.start.designed_from
+    previous_result = results[stage - 1]
+    if previous_result.gate is not None:
+        return previous_result.gate.configuration
+    return None if previous_result.start is None else previous_result.start.designed_from
 
 
 def make_start_record(config: RunConfig, results: Sequence[StageResult]) -> StartRecord:
     """Return the history of `results` for the engineer of a run that starts after them."""
     next_stage = len(results)
-    history = _history_before(config, results, next_stage)
-    renumbered = [dict(entry) | {"stage": entry.stage - results[-1].stage} for entry in history]
+    history = _make_history(config, results, next_stage)
+    entries = [dict(entry) | {"stage": entry.stage - results[-1].stage} for entry in history]
     return StartRecord(
-        history=tuple(map(StoredHistory.model_validate, renumbered)),
+        history=tuple(map(StoredHistory.model_validate, entries)),
         decision=_get_decision_kind(results, next_stage),
-        designed_from=_designed_from(results, next_stage),
+        designed_from=_get_previous_configuration(results, next_stage),
     )
 
 
 def make_design_settings(config: RunConfig) -> DesignSettings:
     """Return the settings of the Design phase in the configuration."""
-    choice = config.engineer
+    settings = config.engineer
     return DesignSettings(
-        blocks=choice.blocks,
-        style=choice.style,
-        max_context_tokens=choice.max_context_tokens,
-        guard=Guard(max_step=choice.max_step),
+        blocks=settings.blocks,
+        style=settings.style,
+        max_context_tokens=settings.max_context_tokens,
+        guard=Guard(max_step=settings.max_step),
     )
 
 
-def _history_before(
+def _make_history(
     config: RunConfig, results: Sequence[StageResult], stage: int
 ) -> list[StageHistory]:
     """Return the history of earlier stages for the engineer, oldest first."""
@@ -269,7 +269,7 @@ def _get_decision_kind(results: Sequence[StageResult], stage: int) -> DecisionKi
 def _training_evidence(config: RunConfig, updates: Sequence[UpdateMetrics]) -> TrainingEvidence:
     """Return statistics of a stage's updates for the engineer."""
     tenth = max(1, len(updates) // 10)
-    groups = _by_group(config, updates)
+    metrics = _group_metrics(config, updates)
     return TrainingEvidence(
         updates=len(updates),
         instances=len(updates) * config.grpo.prompts_per_update,
@@ -281,14 +281,16 @@ def _training_evidence(config: RunConfig, updates: Sequence[UpdateMetrics]) -> T
         entropy=_mean([update.entropy for update in updates]),
         completion_length=_mean([update.completion_length for update in updates]),
         learnability={
-            group: _mean([row.learnability for row in rows]) for group, rows in groups.items()
+            group: _mean([row.learnability for row in rows]) for group, rows in metrics.items()
         },
-        rollouts={group: _sum(rows) for group, rows in groups.items()},
-        answer_statistics={group: _answer_statistics(rows) for group, rows in groups.items()},
+        rollouts={group: _sum_tallies(rows) for group, rows in metrics.items()},
+        answer_statistics={group: _answer_statistics(rows) for group, rows in metrics.items()},
     )
 
 
-def _by_group(config: RunConfig, updates: Sequence[UpdateMetrics]) -> dict[str, list[GroupMetrics]]:
+def _group_metrics(
+    config: RunConfig, updates: Sequence[UpdateMetrics]
+) -> dict[str, list[GroupMetrics]]:
     """Return the metrics of each group over all updates, in the order of the space."""
     metrics = {
         group: [update.by_group[group] for update in updates if group in update.by_group]
@@ -308,7 +310,7 @@ def _answer_statistics(rows: Sequence[GroupMetrics]) -> AnswerStatistics:
     )
 
 
-def _sum(rows: Sequence[Tally]) -> Tally:
+def _sum_tallies(rows: Sequence[Tally]) -> Tally:
     """Return the sum of counts of one group."""
     scores: Counter[str] = Counter()
     failures: Counter[str] = Counter()
@@ -323,7 +325,7 @@ def _sum(rows: Sequence[Tally]) -> Tally:
     )
 
 
-def _typical_failures(episodes: Sequence[EpisodeRecord]) -> list[tuple[str, EpisodeRecord]]:
+def _select_typical_failures(episodes: Sequence[EpisodeRecord]) -> list[tuple[str, EpisodeRecord]]:
     """Return one case per group and kind of failure, most frequent kinds first."""
     episodes_by_failure: dict[tuple[str, str], list[EpisodeRecord]] = defaultdict(list)
     for episode in episodes:

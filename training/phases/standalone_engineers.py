@@ -18,29 +18,29 @@ CONTEXT_TOKENS = 8192
 
 @contextmanager
 def open_engineer(
-    name: str, choice: EngineerConfig, sampler: Literal["jax", "vllm"]
+    name: str, settings: EngineerConfig, sampler: Literal["jax", "vllm"]
 ) -> Iterator[Engineer]:
     """Yield an engineer, and stop its processes when the block ends.
 
     The kind is `module:CLASS`, `endpoint` or `model`, which `sampler` runs.
     """
-    check_engineer(choice, sampler)
-    if choice.kind == "endpoint":
-        yield make_endpoint_engineer(choice)
-    elif choice.kind != "model":
-        yield import_engineer(choice.kind)
+    check_engineer(settings, sampler)
+    if settings.kind == "endpoint":
+        yield make_endpoint_engineer(settings)
+    elif settings.kind != "model":
+        yield import_engineer(settings.kind)
     elif sampler == "jax":
-        yield LanguageModelEngineer(_make_generator(name, choice), name)
+        yield LanguageModelEngineer(_make_generator(name, settings), name)
     else:
-        with ModelServer(SamplingConfig(max_model_len=CONTEXT_TOKENS), choice) as models:
+        with ModelServer(SamplingConfig(max_model_len=CONTEXT_TOKENS), settings) as model_server:
 
             def generate(request: TextRequest) -> GeneratedText:
-                return models.ask(name, request)
+                return model_server.ask(name, request)
 
             yield LanguageModelEngineer(generate, name)
 
 
-def _make_generator(name: str, choice: EngineerConfig) -> GenerateText:
+def _make_generator(name: str, settings: EngineerConfig) -> GenerateText:
     """Return a function that generates with the decoder of the trainee, without vLLM."""
     from training.policy import huggingface
     from training.policy.policy import load_policy
@@ -50,7 +50,7 @@ def _make_generator(name: str, choice: EngineerConfig) -> GenerateText:
     policy, params = load_policy(
         folder, ModelConfig(pretrained=name), PromptConfig(), length_bucket=32
     )
-    chat = choice.style == "full" and bool(policy.tokenizer.chat_template)
+    chat = settings.style == "full" and bool(policy.tokenizer.chat_template)
     policy = replace(policy, prompt=PromptConfig(chat=chat))
     sampling = SamplingConfig(engine="jax", max_model_len=CONTEXT_TOKENS)
-    return make_checkpoint_generator(policy, JaxSampler(policy, params, sampling), choice)
+    return make_checkpoint_generator(policy, JaxSampler(policy, params, sampling), settings)

@@ -33,9 +33,9 @@ def make_started_config(config: RunConfig, source: Path, target: Path) -> RunCon
             `target` contains a run that started differently.
     """
     if RunDirectory(target).config_file.exists():
-        stored = RunDirectory(target).config()
-        start = stored.started_from
-        design: Configuration = stored.environment.initial
+        stored_config = RunDirectory(target).config()
+        start = stored_config.started_from
+        design: Configuration = stored_config.environment.initial
         if start is None or Path(start.run).resolve() != source.resolve():
             origin = "without --from" if start is None else f"from {start.run}"
             raise UserError(
@@ -85,8 +85,8 @@ def create_started_run(config: RunConfig, target: Path) -> None:
     if previous is not None and (space.violation(previous) or space.grid_violation(previous)):
         record = record.model_copy(update={"designed_from": None})
     target.parent.mkdir(parents=True, exist_ok=True)
-    with replace_folder(target) as partial:
-        run = RunDirectory(partial)
+    with replace_folder(target) as partial_folder:
+        run = RunDirectory(partial_folder)
         shutil.copytree(get_start_weights(start, target), run.initial_policy)
         run.stage(0).start.write(record)
         TextFile(run.config_file).write(dump(config))

@@ -37,12 +37,12 @@ def print_summary(
     """
     stages, domain = summary.stages, get_domain(config)
     label = domain.space.group_label
-    first = "warm start" if config.warm_start is not None else "before"
-    heads = [f"stage {stage.stage}" if stage.stage else first for stage in stages]
+    first_heading = "warm start" if config.warm_start is not None else "before"
+    headings = [f"stage {stage.stage}" if stage.stage else first_heading for stage in stages]
     has_individual_rate = stages[0].total.isr is not None
 
     def print_rates(title: str, format_rates: Callable[[Rates], str]) -> None:
-        table = new_table(title, label, *heads)
+        table = new_table(title, label, *headings)
         for group in stages[0].groups:
             cells = (format_rates(stage.groups[group]) for stage in stages)
             table.add_row(domain.group_name(group), *cells)
@@ -56,7 +56,7 @@ def print_summary(
         print_rates(f"\n{title}, per cent [95% interval]", partial(format_rate, name=name))
         if name == "valid" and changes:
             title = "\nValid, change from the weights it began with, points [95% interval, paired]"
-            table = new_table(title, label, *heads[1:])
+            table = new_table(title, label, *headings[1:])
             table.add_row("all", *map(format_change, changes))
             print_table(table)
 
@@ -64,19 +64,19 @@ def print_summary(
         title = f"\n{ISR}: share of the agents at their goals, per cent"
         print_rates(title, lambda rates: format_isr(rates) or "-")
 
-    heads, configurations = ["stage 1 (given)"], [config.environment.initial.values()]
+    headings, configurations = ["stage 1 (given)"], [config.environment.initial.values()]
     for decision in summary.decisions:
-        heads.append(f"stage {decision.stage + 1}: {decision.kind}")
+        headings.append(f"stage {decision.stage + 1}: {decision.kind}")
         configurations.append(decision.configuration.values())
     knobs = ", ".join(domain.space.knobs)
-    table = new_table(f"\nConfigurations: {knobs} (per cent)", label, *heads)
+    table = new_table(f"\nConfigurations: {knobs} (per cent)", label, *headings)
     for group in domain.space.groups:
         knobs_by_stage = [configuration[group].values() for configuration in configurations]
         cells = (" ".join(f"{100 * value:.0f}" for value in values) for values in knobs_by_stage)
         table.add_row(domain.group_name(group), *cells)
     print_table(table)
-    names = {decision.engineer for decision in summary.decisions}
-    console.print(f"Written by: {', '.join(sorted(names))}.")
+    engineers = {decision.engineer for decision in summary.decisions}
+    console.print(f"Written by: {', '.join(sorted(engineers))}.")
     for problem in problems:
         console.print(f"\n{problem}", style="yellow", soft_wrap=True)
 

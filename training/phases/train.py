@@ -48,12 +48,12 @@ def train(
     sampler: Sampler,
     results: Sequence[StageResult],
     *,
-    done: int = 0,
+    num_done: int = 0,
 ) -> TrainedStage:
     """Draw the next stage's instances and take its updates, with logs and checkpoints.
 
-    The first `done` updates of the stage are skipped. The engine must hold the weights of `state`,
-    whose buffers are donated, and holds the new ones on return.
+    The first `num_done` updates of the stage are skipped. The engine must hold the weights of
+    `state`, whose buffers are donated, and holds the new ones on return.
     """
     stage, settings = len(results), run.config.grpo
     configuration = get_configuration(run.config, results, stage)
@@ -61,12 +61,12 @@ def train(
     seconds: dict[str, float] = {}
     with run.add_seconds(seconds, "boards"):
         stage_instances = _draw_instances(run, stage, configuration)
-    updates = _read_logged_updates(run, stage, done)
+    updates = _read_logged_updates(run, stage, num_done)
     problems: Sequence[Finding] = find_problems(run.config, updates)
-    count = len(stage_instances.instances) // settings.prompts_per_update
-    prefetcher = _make_prefetcher(run, sampler, stage, done, count)
-    section = run.config.rehearsal
-    rehearsal = None if section is None else Rehearsal(run, section.contexts)
+    num_updates = len(stage_instances.instances) // settings.prompts_per_update
+    prefetcher = _make_prefetcher(run, sampler, stage, num_done, num_updates)
+    rehearsal_config = run.config.rehearsal
+    rehearsal = None if rehearsal_config is None else Rehearsal(run, rehearsal_config.contexts)
 
     def get_boards(number: int) -> Instances:
         return stage_instances.instances.batch(number - 1, settings.prompts_per_update)
@@ -77,10 +77,10 @@ def train(
 
     next_request: SamplingRequest | None = None
     with ExitStack() as stack:
-        advance = stack.enter_context(track(f"stage {stage}: train", count, start=done))
+        advance = stack.enter_context(track(f"stage {stage}: train", num_updates, start=num_done))
         if prefetcher is not None:
             stack.enter_context(prefetcher)
-        for number in range(done + 1, count + 1):
+        for number in range(num_done + 1, num_updates + 1):
             step = run.step(stage, number)
             boards = get_boards(number)
             request = next_request or make_request(number)
@@ -88,7 +88,7 @@ def train(
             spare = stage_instances.instances.without(rows) if settings.resamples else None
             examples = None if rehearsal is None else rehearsal.batch("rehearsal", stage, number)
             next_request = None
-            if prefetcher is not None and number < count:
+            if prefetcher is not None and number < num_updates:
                 next_request = make_request(number + 1)
                 prefetcher.expect(next_request)
             work = UpdateWork()
@@ -118,7 +118,7 @@ def train(
                 f"readable {record.parsed_rate:.0%}  entropy {record.entropy:.2f}",
             )
             problems = print_findings(find_problems(run.config, updates), problems)
-            if number % settings.checkpoint_every == 0 or number == count:
+            if number % settings.checkpoint_every == 0 or number == num_updates:
                 with run.add_seconds(seconds, "checkpoint"):
                     _save_checkpoint(run, state, prefetcher, stage, number)
             timing = TimingRecord(
@@ -154,7 +154,7 @@ def _save_checkpoint(
 
 
 def _make_prefetcher(
-    run: ActiveRun, sampler: Sampler, stage: int, done: int, count: int
+    run: ActiveRun, sampler: Sampler, stage: int, num_done: int, num_updates: int
 ) -> PrefetchingSampler | None:
     if not run.config.grpo.prefetch:
         return None
@@ -163,8 +163,8 @@ def _make_prefetcher(
         # earlier if rollouts have priority.
         lower_priority(XLA_WORKERS)
     prefetcher = PrefetchingSampler(sampler)
-    if 0 < done < count:
-        prefetcher.restore_rollout(run.directory.prefetched, run.step(stage, done))
+    if 0 < num_done < num_updates:
+        prefetcher.restore_rollout(run.directory.prefetched, run.step(stage, num_done))
     return prefetcher
 
 
@@ -187,18 +187,19 @@ def get_starting_state(
     return initial_state(params, make_grpo_optimizer(run.config.grpo, run.config.grpo_steps))
 
 
-def _read_logged_updates(run: ActiveRun, stage: int, done: int) -> list[UpdateMetrics]:
+def _read_logged_updates(run: ActiveRun, stage: int, num_done: int) -> list[UpdateMetrics]:
     """Return the logged metrics of a stage's updates; raise a `UserError` if any is missing."""
-    if done == 0:
+    if num_done == 0:
         return []
     metrics, updates = run.directory.metrics, run.directory.updates(stage)
     numbers = [update.update for update in updates]
-    if numbers != (expected := list(range(1, done + 1))):
-        missing = sorted(set(expected) - set(numbers))
-        problem = f"lacks updates {missing}" if missing else f"has updates {numbers}"
+    if numbers != (all_numbers := list(range(1, num_done + 1))):
+        gaps = sorted(set(all_numbers) - set(numbers))
+        problem = f"lacks updates {gaps}" if gaps else f"has updates {numbers}"
         raise UserError(
             f"{metrics.path}: {problem} of stage {stage}, but the checkpoint has updates 1 to "
-            f"{done}: a line is damaged. Restore the file, or remove the directory to start again"
+            f"{num_done}: a line is damaged. Restore the file, or remove the directory to start "
+            "again"
         )
     return updates
 

@@ -27,12 +27,14 @@ def validation_set(config: RunConfig) -> Instances:
     return get_environment(config).validation_set()
 
 
-def validate(run: ActiveRun, sampler: Sampler, trained: TrainedStage | None = None) -> StageResult:
+def validate(
+    run: ActiveRun, sampler: Sampler, trained_stage: TrainedStage | None = None
+) -> StageResult:
     """Answer the validation set with the weights of a stage, and verify the answers.
 
-    Existing answers are read from disk. `trained` is None for stage 0.
+    Existing answers are read from disk. `trained_stage` is None for stage 0.
     """
-    stage = 0 if trained is None else trained.stage
+    stage = 0 if trained_stage is None else trained_stage.stage
     files = run.directory.stage(stage)
     if files.episodes.exists():
         episodes = tuple(files.episodes.read())
@@ -53,15 +55,15 @@ def validate(run: ActiveRun, sampler: Sampler, trained: TrainedStage | None = No
         rates = compute_validation_rates(stage, episodes)
         console.print(f"stage {stage}: {format_success_rates(rates.total)}", soft_wrap=True)
         run.trackers.log_validation(run.step(stage, run.config.updates_per_stage), rates)
-        updates = () if trained is None else trained.updates
-        reported = find_problems(run.config, updates)
-        print_findings(find_problems(run.config, updates, {stage: episodes}), reported)
-    if trained is None:
+        updates = () if trained_stage is None else trained_stage.updates
+        known_findings = find_problems(run.config, updates)
+        print_findings(find_problems(run.config, updates, {stage: episodes}), known_findings)
+    if trained_stage is None:
         result = make_stage_result(run.config, stage, None, episodes, (), {})
         return replace(result, start=files.start.read() if files.start.exists() else None)
-    statistics = trained.stage_instances.statistics
+    statistics = trained_stage.stage_instances.statistics
     return make_stage_result(
-        run.config, stage, trained.configuration, episodes, trained.updates, statistics
+        run.config, stage, trained_stage.configuration, episodes, trained_stage.updates, statistics
     )
 
 
@@ -96,16 +98,16 @@ def generate_answers(
         prompts = encode_prompts(config, policy, boards)
     answers: list[SampledAnswer] = []
     with track(title, num_samples * len(prompts), unit="answers") as advance:
-        for first in range(0, len(prompts), CHUNK):
+        for start in range(0, len(prompts), CHUNK):
             request = SamplingRequest(
-                prompts=prompts[first : first + CHUNK],
+                prompts=prompts[start : start + CHUNK],
                 n=num_samples,
                 temperature=config.validation.temperature,
                 top_p=config.validation.top_p,
                 top_k=config.validation.top_k,
                 max_tokens=config.prompt.max_tokens,
                 stop_token_ids=policy.stop_ids,
-                seed=config.validation.seed + first,
+                seed=config.validation.seed + start,
             )
             groups = sampler.sample(request)
             for prompt, group in zip(request.prompts, groups, strict=True):
@@ -130,7 +132,9 @@ def judge_answers(
     )
 
 
-def gate(config: RunConfig, directory: RunDirectory, results: Sequence[StageResult]) -> StageResult:
+def apply_gate(
+    config: RunConfig, directory: RunDirectory, results: Sequence[StageResult]
+) -> StageResult:
     """Compare the last stage with its starting point, write `gate.json`, and return its result."""
     result = results[-1]
     file = directory.stage(result.stage).gate

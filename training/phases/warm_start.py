@@ -49,7 +49,7 @@ def warm_start(run: ActiveRun, params: Any) -> Any:
     )
     examples = make_design_examples(run.config, EXAMPLES) if settings.engineer_batch_size else ()
     pool = ExamplePool(
-        run.policy.encode_examples(_demonstration_pairs(run.environment, instances)),
+        run.policy.encode_examples(_pair_demonstrations(run.environment, instances)),
         run.policy.encode_examples(examples),
         pad_id=run.policy.pad_id,
     )
@@ -67,14 +67,14 @@ def warm_start(run: ActiveRun, params: Any) -> Any:
     progress = run.checkpoints.progress()
     if progress is not None:
         state = run.checkpoints.restore(state)
-    done = progress.step if progress is not None else 0
-    run.directory.rewind(done)
+    num_done = progress.step if progress is not None else 0
+    run.directory.rewind(num_done)
 
-    step = _compiled_step(run.policy, optimizer)
+    step = _compile_step(run.policy, optimizer)
     losses: dict[str, list[jax.Array]] = defaultdict(list)
     start_time = time.perf_counter()
-    with track("warm start", settings.steps, start=done, unit="steps") as advance:
-        for number in range(done + 1, settings.steps + 1):
+    with track("warm start", settings.steps, start=num_done, unit="steps") as advance:
+        for number in range(num_done + 1, settings.steps + 1):
             rng = np.random.default_rng(run.seed("warm_start", 1, number))
             if settings.engineer_batch_size and number % ENGINEER_EVERY == 0:
                 name, batch = "engineer_loss", pool.draw(rng, settings.engineer_batch_size, 1.0)
@@ -84,8 +84,8 @@ def warm_start(run: ActiveRun, params: Any) -> Any:
             losses[name].append(metrics["loss"])
             if number % LOG_EVERY == 0:
                 means = {
-                    name: six_digits(np.mean([float(loss) for loss in recent]))
-                    for name, recent in losses.items()
+                    name: six_digits(np.mean([float(loss) for loss in recent_losses]))
+                    for name, recent_losses in losses.items()
                 }
                 losses.clear()
                 record = make_record(WarmStartMetrics, step=number, **means)
@@ -98,9 +98,9 @@ def warm_start(run: ActiveRun, params: Any) -> Any:
                 start_time = time.perf_counter()
                 advance(number, "  ".join(f"{name} {value:.3f}" for name, value in means.items()))
             if number % settings.checkpoint_every == 0 or number == settings.steps:
-                latest = jax.device_get({key: metrics[key] for key in ("loss", "grad_norm")})
+                scalars = jax.device_get({key: metrics[key] for key in ("loss", "grad_norm")})
                 advice = "a smaller warm_start.learning_rate or model.dtype=float32"
-                require_finite(f"step {number} of the warm start", latest, advice=advice)
+                require_finite(f"step {number} of the warm start", scalars, advice=advice)
                 run.directory.metrics.sync()  # log lines must be on disk before the checkpoint
                 logs = run.directory.log_digests()
                 progress = RunProgress("warm_start", 0, number, number, logs=logs)
@@ -115,18 +115,18 @@ def texts_for_tokenizer(config: RunConfig) -> list[str]:
     if isinstance(config.environment, UserEnvironmentConfig) and config.warm_start is not None:
         count = min(count, config.warm_start.instances)  # users may have few instances
     instances = environment.warm_start_set(threefry_key(config.seed), count, None)
-    examples: list[tuple[str, str]] = _demonstration_pairs(environment, instances)
+    examples: list[tuple[str, str]] = _pair_demonstrations(environment, instances)
     examples += make_design_examples(config, TOKENIZER_DESIGNS)
     return [text for example in examples for text in example]
 
 
-def _demonstration_pairs(environment: TrainingEnvironment, instances: Any) -> list[tuple[str, str]]:
+def _pair_demonstrations(environment: TrainingEnvironment, instances: Any) -> list[tuple[str, str]]:
     """Return pairs of each instance's prompt and the answer to imitate."""
     demonstrations = environment.demonstrations(instances)
     return list(zip(environment.prompts(instances), demonstrations, strict=True))
 
 
-def _compiled_step(policy: Policy, optimizer: optax.GradientTransformation) -> Any:
+def _compile_step(policy: Policy, optimizer: optax.GradientTransformation) -> Any:
     def loss(params: Any, batch: Sequences) -> tuple[jax.Array, Metrics]:
         """Return the summed negative log-likelihood of the target tokens, nats."""
         return answer_nll(params, batch, graphdef=policy.graphdef).sum(), {}

@@ -7,7 +7,7 @@ from training.sampling.sampler import Sampler, check_agreement
 from training.schema import SamplingConfig
 from training.weight_transfer.checksums import SyncError
 
-_PROMPTS = 4
+_NUM_PROMPTS = 4
 
 
 def check_engine(run: ActiveRun, params: Any, sampler: Sampler) -> None:
@@ -22,10 +22,10 @@ def check_engine(run: ActiveRun, params: Any, sampler: Sampler) -> None:
     settings = run.config.sampling
     max_length = max(settings.max_num_seqs, 128)
     assert run.validation_prompts is not None
-    prompts = [prompt[:max_length] for prompt in run.validation_prompts[:_PROMPTS]]
+    prompts = [prompt[:max_length] for prompt in run.validation_prompts[:_NUM_PROMPTS]]
     sampler.sync(run.policy.tensors(params))
-    expected = run.policy.logprobs(params, prompts)
-    check_agreement(sampler, prompts, expected, settings.gap_tolerance)
+    expected_logprobs = run.policy.logprobs(params, prompts)
+    check_agreement(sampler, prompts, expected_logprobs, settings.gap_tolerance)
     sampler.drop_cache()  # as after every sync
 
 

@@ -89,8 +89,8 @@ class Llama3Rope:
     def from_hf(cls, name: str, rope: Mapping[str, Any]) -> Self:
         """Parse a rotary scaling in a config.json; raise a `ValueError` if it is invalid."""
         names = [item.name for item in dataclasses.fields(cls)]
-        if missing := [name for name in names if rope.get(name) is None]:
-            raise ValueError(f"{name} of type 'llama3': {', '.join(missing)}: missing")
+        if missing_names := [name for name in names if rope.get(name) is None]:
+            raise ValueError(f"{name} of type 'llama3': {', '.join(missing_names)}: missing")
         return cls(**{name: rope[name] for name in names})
 
 
@@ -133,11 +133,11 @@ class DecoderConfig:
                 "num_attention_heads must be a multiple of num_key_value_heads = "
                 f"{self.num_key_value_heads}, got {self.num_attention_heads}"
             )
-        quotient = self.hidden_size / self.num_attention_heads
-        if not self.architecture.has_free_head_dim and self.head_dim != quotient:
+        default_head_dim = self.hidden_size / self.num_attention_heads
+        if not self.architecture.has_free_head_dim and self.head_dim != default_head_dim:
             raise ValueError(
                 "head_dim must be hidden_size / num_attention_heads = "
-                f"{quotient:g} in a {self.model_type} model, got {self.head_dim}"
+                f"{default_head_dim:g} in a {self.model_type} model, got {self.head_dim}"
             )
 
     @property
@@ -166,9 +166,9 @@ class DecoderConfig:
         values = {name: fields[name] for name in defaults if fields.get(name) is not None}
         if architecture.is_ungrouped and "num_attention_heads" in values:
             values.setdefault("num_key_value_heads", values["num_attention_heads"])
-        required = [name for name in defaults if defaults[name] is dataclasses.MISSING]
-        if missing := [name for name in required if name not in values]:
-            raise ValueError(f"{', '.join(missing)}: missing")
+        required_names = [name for name in defaults if defaults[name] is dataclasses.MISSING]
+        if missing_names := [name for name in required_names if name not in values]:
+            raise ValueError(f"{', '.join(missing_names)}: missing")
         if "head_dim" not in values:
             values["head_dim"] = _default_head_dim(architecture, values)
         values["rope_scaling"] = None
@@ -207,16 +207,16 @@ def _require_valid_field(name: str, kind: Any, value: Any) -> None:
     """Raise a `ValueError` if a field's value does not match its type."""
     is_bool = isinstance(value, bool)
     if kind is bool:
-        valid, allowed = is_bool, "true or false"
+        is_valid, allowed = is_bool, "true or false"
     elif kind is int:
-        valid = isinstance(value, int) and not is_bool and value >= 1
+        is_valid = isinstance(value, int) and not is_bool and value >= 1
         allowed = "an integer of at least 1"
     elif kind is float:
-        valid = isinstance(value, int | float) and not is_bool and 0 < value < math.inf
+        is_valid = isinstance(value, int | float) and not is_bool and 0 < value < math.inf
         allowed = "a finite number above 0"
     else:
         return
-    if not valid:
+    if not is_valid:
         raise ValueError(f"{name} must be {allowed}, got {value!r:.300}")
 
 
@@ -233,8 +233,8 @@ def _require_supported(architecture: Architecture, fields: Mapping[str, Any]) ->
         raise ValueError(f"layer_types must be 'full_attention' only, got {layer_types!r:.300}")
     for name in ("rope_scaling", "rope_parameters"):
         rope = fields.get(name)
-        whole = isinstance(rope, Mapping) and rope.get("partial_rotary_factor") in (None, 1, 1.0)
-        if rope and not (whole and _rope_type(rope) in ("default", "llama3")):
+        is_whole = isinstance(rope, Mapping) and rope.get("partial_rotary_factor") in (None, 1, 1.0)
+        if rope and not (is_whole and _rope_type(rope) in ("default", "llama3")):
             raise ValueError(
                 f"{name} must have rope_type 'default' or 'llama3' and rotate whole heads, got "
                 f"{rope!r:.300}"

@@ -72,7 +72,7 @@ def draw_boards(
     *,
     max_size: int,
     max_candidates: int,
-    seen: DigestSet | None = None,
+    seen_boards: DigestSet | None = None,
     substitute: bool = False,
 ) -> tuple[InstanceSet, list[DrawReport]]:
     """Draw distinct boards for every request; equal arguments give equal boards.
@@ -82,7 +82,7 @@ def draw_boards(
         requests: Requests, processed in order.
         max_size: Side to which the boards are padded, in cells.
         max_candidates: Maximum number of boards to draw for one request.
-        seen: Digests of boards that must not be drawn again; the drawn boards are added.
+        seen_boards: Digests of boards that must not be drawn again; the drawn boards are added.
         substitute: Whether to replace missing boards that need a wait by boards that don't, and
             vice versa. The report still counts them as missing.
 
@@ -92,7 +92,7 @@ def draw_boards(
     Raises:
         UserError: No board could be generated.
     """
-    excluded = DigestSet() if seen is None else seen
+    excluded = DigestSet() if seen_boards is None else seen_boards
     draw = partial(_draw_boards, key, requests, max_size, max_candidates, excluded, substitute)
     if is_single_process():
         return draw()
@@ -115,7 +115,7 @@ def _draw_boards(
     requests: Iterable[BoardRequest],
     max_size: int,
     max_candidates: int,
-    seen: DigestSet,
+    seen_boards: DigestSet,
     substitute: bool,
 ) -> tuple[InstanceSet, list[DrawReport]]:
     filled_sets: list[InstanceSet] = []
@@ -130,7 +130,7 @@ def _draw_boards(
             key,
             lake_params(request.size, request.hole_ratio, num_agents=agents),
             counts,
-            seen,
+            seen_boards,
             DrawOptions(CAPACITY, max_size, agents, HORIZON, max_candidates, BATCH_SIZE),
         )
         filled_sets.append(InstanceSet(filled.boards.instances, filled.boards.solutions))
