@@ -59,7 +59,6 @@ def process_file(
         The exit status, 1 if a line was invalid (its result has the field `error`), else 0.
     """
     require_readable(file)
-    require_readable(file)
     status = 0
     with open_output(output) as out:
         for number, result in report_progress(process(read_lines(file)), noun):

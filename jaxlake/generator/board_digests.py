@@ -21,10 +21,10 @@ def board_digests(instances: Instance) -> np.ndarray:
     Returns:
         NumPy array of dtype S16 (B,).
     """
-    size, agents = np.asarray(instances.size), np.sum(instances.agent_mask, axis=1)
-    digests = np.empty(len(size), _DIGEST_DTYPE)
-    for N, K in np.unique(np.stack([size, agents]), axis=1).T.tolist():
-        rows = np.flatnonzero((size == N) & (agents == K))
+    sizes, num_agents = np.asarray(instances.size), np.sum(instances.agent_mask, axis=1)
+    digests = np.empty(len(sizes), _DIGEST_DTYPE)
+    for N, K in np.unique(np.stack([sizes, num_agents]), axis=1).T.tolist():
+        rows = np.flatnonzero((sizes == N) & (num_agents == K))
         starts, goals = (
             np.asarray(cells)[rows, :K].view(np.uint8).reshape(len(rows), -1)
             for cells in (instances.starts, instances.goals)

@@ -36,14 +36,14 @@ def validate_part(part: Part) -> Part:
         TypeError: An entry is not an integer.
         ValueError: The part or the number of parts is out of range.
     """
-    index, parts = part
+    index, num_parts = part
     if not all(isinstance(number, int | np.integer) for number in part):
-        raise TypeError(f"part must be two integers, got {index} of {parts}")
-    if not 1 <= parts <= MAX_PARTS:
-        raise ValueError(f"part must be one of 1 to {MAX_PARTS} parts, got {index} of {parts}")
-    if not 0 <= index < parts:
-        raise ValueError(f"part must be in [0, {parts - 1}], got {index} of {parts}")
-    return int(index), int(parts)
+        raise TypeError(f"part must be two integers, got {index} of {num_parts}")
+    if not 1 <= num_parts <= MAX_PARTS:
+        raise ValueError(f"part must be one of 1 to {MAX_PARTS} parts, got {index} of {num_parts}")
+    if not 0 <= index < num_parts:
+        raise ValueError(f"part must be in [0, {num_parts - 1}], got {index} of {num_parts}")
+    return int(index), int(num_parts)
 
 
 def part_of(instances: Instance, parts: int) -> np.ndarray:
@@ -95,7 +95,7 @@ def draw_into_part(
         The codes, uint32 (B, V), unchanged where agent 0 has no placement in the part; and
         bool (B,), whether each candidate belongs to the part.
     """
-    index, parts = part
+    index, num_parts = part
     candidates = jax.vmap(jax.random.fold_in)(keys, indices)
     exists = jnp.arange(max_agents)[:, None] < num_agents
     endpoints = codes[:, -max_agents:].T
@@ -108,33 +108,33 @@ def draw_into_part(
 
     num_free = jnp.sum(jax.lax.population_count(free), axis=0, dtype=jnp.int32)
     num_goals = jnp.maximum(num_free - 1, 1)
-    shift = (_hash(endpoints, exists) % parts).astype(jnp.int32)
-    first = (index - shift) % parts
-    num_placements = jnp.maximum(num_free * (num_free - 1) - first + parts - 1, 0) // parts
+    shift = (_hash(endpoints, exists) % num_parts).astype(jnp.int32)
+    offset = (index - shift) % num_parts
+    num_placements = jnp.maximum(num_free * (num_free - 1) - offset + num_parts - 1, 0) // num_parts
     high, low = random_words(candidates, _PLACEMENT_FOLD, 2)
-    placement = first + parts * _scale(high, low, num_placements)
+    placement = offset + num_parts * _scale(high, low, num_placements)
     start = cell_of_rank(free, placement // num_goals)
     goal = cell_of_rank(free & ~cell_bit(start, free.shape[0]), placement % num_goals)
-    low, high = (cell // max_size | (cell % max_size) << 8 for cell in (start, goal))
+    start_bytes, goal_bytes = (cell // max_size | (cell % max_size) << 8 for cell in (start, goal))
     in_part = num_placements > 0
-    redrawn = codes.at[:, -max_agents].set((low | high << 16).astype(jnp.uint32))
-    return jnp.where(in_part[:, None], redrawn, codes), in_part
+    new_codes = codes.at[:, -max_agents].set((start_bytes | goal_bytes << 16).astype(jnp.uint32))
+    return jnp.where(in_part[:, None], new_codes, codes), in_part
 
 
 def _hash(endpoints: Any, exists: Any) -> Any:
     """Return a MurmurHash3 hash of the endpoints of all agents except the first, uint32 (B,)."""
     value = endpoints[0] & np.uint32(0)
     for agent in range(1, len(endpoints)):
-        mixed = endpoints[agent] + np.uint32(agent * 0x9E3779B9 % 2**32)
+        word = endpoints[agent] + np.uint32(agent * 0x9E3779B9 % 2**32)
         for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35), (16, 1)):
-            mixed = (mixed ^ (mixed >> np.uint32(shift))) * np.uint32(factor)
-        value = value ^ (mixed * exists[agent])
+            word = (word ^ (word >> np.uint32(shift))) * np.uint32(factor)
+        value = value ^ (word * exists[agent])
     return value
 
 
 def _scale(high: jax.Array, low: jax.Array, count: jax.Array) -> jax.Array:
     """Return floor((2**32 * high + low) * count / 2**64), int32, for 0 <= count < 2**31."""
     count = count.astype(jnp.uint32)
-    carried = multiply_high(low, count)
-    overflow = high * count + carried < carried
+    carry = multiply_high(low, count)
+    overflow = high * count + carry < carry
     return (multiply_high(high, count) + overflow).astype(jnp.int32)

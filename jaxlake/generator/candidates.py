@@ -75,11 +75,11 @@ def decode_boards(
     )
 
 
-def _draw_holes(keys: jax.Array, size: jax.Array, holes: jax.Array, N: int) -> jax.Array:
+def _draw_holes(keys: jax.Array, size: jax.Array, num_holes: jax.Array, N: int) -> jax.Array:
     """Return uint32 (W, B) in which bit row * N + column of each board marks a hole."""
-    cells = size * size
+    num_cells = size * size
     # If more than half of the cells are holes, draw the complement, which takes fewer draws.
-    count = jnp.minimum(holes, cells - holes)
+    num_draws = jnp.minimum(num_holes, num_cells - num_holes)
     inverse_size = jnp.float32(1) / size.astype(jnp.float32)
 
     def padded_cell_bit(cell: jax.Array) -> jax.Array:
@@ -90,17 +90,17 @@ def _draw_holes(keys: jax.Array, size: jax.Array, holes: jax.Array, N: int) -> j
         draws = random_words(keys, _HOLE_FOLD + step, _WORDS_PER_STEP)
         for index in range(_WORDS_PER_STEP):
             i = step * _WORDS_PER_STEP + index
-            last_cell = cells - count + i
+            last_cell = num_cells - num_draws + i
             bit = padded_cell_bit(_scale(draws[index], last_cell + 1))
             is_repeated = jnp.any((bits & bit) != 0, axis=0)
             new_bit = jnp.where(is_repeated, padded_cell_bit(last_cell), bit)
-            bits |= jnp.where(i < count, new_bit, 0)
+            bits |= jnp.where(i < num_draws, new_bit, 0)
         return bits
 
     W = -(-N * N // 32)
-    steps = -(-jnp.max(count, initial=0) // _WORDS_PER_STEP)
-    bits = jax.lax.fori_loop(0, steps, add_cells, jnp.zeros((W, size.shape[0]), jnp.uint32))
-    return jnp.where(count < holes, _board_cells(size, N) & ~bits, bits)
+    num_steps = -(-jnp.max(num_draws, initial=0) // _WORDS_PER_STEP)
+    bits = jax.lax.fori_loop(0, num_steps, add_cells, jnp.zeros((W, size.shape[0]), jnp.uint32))
+    return jnp.where(num_draws < num_holes, _board_cells(size, N) & ~bits, bits)
 
 
 def _draw_endpoints(
@@ -115,8 +115,8 @@ def _draw_endpoints(
 
     # Agents that do not exist come last, so their cells affect no other agent.
     _, cells = jax.lax.scan(draw_cell, free, draws.reshape(2 * K, -1))
-    packed = (cells // N | (cells % N) << 8).reshape(K, 2, -1)
-    endpoints = (packed[:, 0] | packed[:, 1] << 16).astype(jnp.uint32)
+    cell_bytes = (cells // N | (cells % N) << 8).reshape(K, 2, -1)
+    endpoints = (cell_bytes[:, 0] | cell_bytes[:, 1] << 16).astype(jnp.uint32)
     return jnp.where(np.arange(K)[:, None] < num_agents, endpoints, 0)
 
 
@@ -131,9 +131,9 @@ def cell_of_rank(free: jax.Array, rank: jax.Array) -> jax.Array:
     counts = jax.lax.population_count(free).astype(jnp.int32)
     cumulative = jnp.cumsum(counts, axis=0)
     word = jnp.sum(cumulative <= rank, axis=0, dtype=jnp.int32)
-    mask = np.arange(free.shape[0])[:, None] == word
-    bits = jnp.sum(jnp.where(mask, free, 0), axis=0, dtype=jnp.uint32)
-    rank -= jnp.sum(jnp.where(mask, cumulative - counts, 0), axis=0, dtype=jnp.int32)
+    is_word = np.arange(free.shape[0])[:, None] == word
+    bits = jnp.sum(jnp.where(is_word, free, 0), axis=0, dtype=jnp.uint32)
+    rank -= jnp.sum(jnp.where(is_word, cumulative - counts, 0), axis=0, dtype=jnp.int32)
     # Find the bit of that rank within its word by bisection.
     bit_index = jnp.zeros_like(rank)
     for width in (16, 8, 4, 2, 1):
@@ -183,7 +183,7 @@ def free_cells(hole_words: jax.Array, size: jax.Array, max_size: int) -> jax.Arr
 def _board_cells(size: jax.Array, N: int) -> jax.Array:
     """Return the cells of each board, uint32 (W, B)."""
     rows, columns = np.divmod(np.arange(N * N), N)
-    inside = np.maximum(rows, columns) < np.arange(N + 1)[:, None]
-    bits = np.pad(inside, [(0, 0), (0, -(N * N) % 32)]).reshape(N + 1, -1, 32)
+    is_inside = np.maximum(rows, columns) < np.arange(N + 1)[:, None]
+    bits = np.pad(is_inside, [(0, 0), (0, -(N * N) % 32)]).reshape(N + 1, -1, 32)
     masks = (bits * (np.uint32(1) << np.arange(32, dtype=np.uint32))).sum(axis=2, dtype=np.uint32)
     return jnp.asarray(masks)[jnp.clip(size, 0, N)].T

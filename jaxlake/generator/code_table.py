@@ -13,23 +13,23 @@ _Search = tuple[jax.Array, jax.Array, jax.Array]
 _Insertion = tuple[jax.Array, jax.Array, jax.Array, jax.Array]
 
 
-def empty_table(rows: int) -> jax.Array:
-    """Return an empty table, int32 (T,), for up to `rows` codes at a load of at most one half."""
-    return jnp.full(1 << (2 * max(rows, 1) - 1).bit_length(), _EMPTY, jnp.int32)
+def empty_table(capacity: int) -> jax.Array:
+    """Return an empty table, int32 (T,), for up to `capacity` codes at a load of at most 1/2."""
+    return jnp.full(1 << (2 * max(capacity, 1) - 1).bit_length(), _EMPTY, jnp.int32)
 
 
 def contains(table: jax.Array, stored: jax.Array, codes: jax.Array, active: jax.Array) -> jax.Array:
     """Return which codes, uint32 (B, V), of `active` lanes are in the table, as bool (B,)."""
-    first, step = _hash(codes)
+    first_slot, step = _hash(codes)
 
     def probe(state: _Search) -> _Search:
-        slot, searching, is_member = state
+        slot, is_searching, is_member = state
         row = table[slot]
-        equal = searching & (row != _EMPTY) & _match_codes(stored, row, codes)
-        searching &= (row != _EMPTY) & ~equal
-        return (slot + step) & (table.size - 1), searching, is_member | equal
+        is_equal = is_searching & (row != _EMPTY) & _match_codes(stored, row, codes)
+        is_searching &= (row != _EMPTY) & ~is_equal
+        return (slot + step) & (table.size - 1), is_searching, is_member | is_equal
 
-    state = (first & (table.size - 1), active, jnp.zeros_like(active))
+    state = (first_slot & (table.size - 1), active, jnp.zeros_like(active))
     return jax.lax.while_loop(lambda state: jnp.any(state[1]), probe, state)[2]
 
 
@@ -44,18 +44,18 @@ def insert(
     Returns:
         The table, and int32 (B,), the row that holds each code; its own row where not active.
     """
-    first, step = _hash(codes)
+    first_slot, step = _hash(codes)
 
     def probe(state: _Insertion) -> _Insertion:
-        table, slot, searching, owner = state
-        is_claim = searching & (table[slot] == _EMPTY)
+        table, slot, is_searching, owner = state
+        is_claim = is_searching & (table[slot] == _EMPTY)
         table = table.at[jnp.where(is_claim, slot, table.size)].min(rows, mode="drop")
         row = table[slot]
-        equal = searching & _match_codes(stored, row, codes)
-        owner = jnp.where(equal, row, owner)
-        return table, (slot + step) & (table.size - 1), searching & ~equal, owner
+        is_equal = is_searching & _match_codes(stored, row, codes)
+        owner = jnp.where(is_equal, row, owner)
+        return table, (slot + step) & (table.size - 1), is_searching & ~is_equal, owner
 
-    state = (table, first & (table.size - 1), active, rows)
+    state = (table, first_slot & (table.size - 1), active, rows)
     table, _, _, owner = jax.lax.while_loop(lambda state: jnp.any(state[2]), probe, state)
     return table, owner
 

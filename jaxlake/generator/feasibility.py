@@ -93,14 +93,16 @@ def survey(
         raise ValueError(f"candidates must be in [1, {1 << 20}], got {candidates}")
     check_key(key)
     surveys: dict[tuple[int, int, int], KindSurvey] = {}
-    for agents in sorted({kind[0] for kind in strata}):
-        kinds = list(dict.fromkeys(kind for kind in strata if kind[0] == agents))
-        feasible = [kind for kind in kinds if kind[2] >= 0 and kind[2] + 2 * agents <= kind[1] ** 2]
+    for num_agents in sorted({kind[0] for kind in strata}):
+        kinds = list(dict.fromkeys(kind for kind in strata if kind[0] == num_agents))
+        feasible = [
+            kind for kind in kinds if kind[2] >= 0 and kind[2] + 2 * num_agents <= kind[1] ** 2
+        ]
         surveys |= {kind: KindSurvey(*kind, 0, 0, 0, 0, 0) for kind in kinds}
         if feasible:
             sizes, holes = jnp.array(feasible, jnp.int32).T[1:]
-            largest, batch = max(kind[1] for kind in feasible), len(feasible) * candidates
-            options = (agents, largest, candidates, horizon, min(_BATCH_SIZE, batch))
+            max_size, total = max(kind[1] for kind in feasible), len(feasible) * candidates
+            options = (num_agents, max_size, candidates, horizon, min(_BATCH_SIZE, total))
             counts = _count_outcomes(key, sizes, holes, *options)
             for kind, row in zip(feasible, np.asarray(counts).tolist(), strict=True):
                 surveys[kind] = KindSurvey(*kind, candidates, *row)
@@ -114,32 +116,32 @@ def _count_outcomes(
     holes: jax.Array,
     num_agents: int,
     max_size: int,
-    candidates: int,
+    num_candidates: int,
     horizon: int,
     batch_size: int,
 ) -> jax.Array:
     """Return int32 (G, 4), the counts of candidates by outcome in the order of `KindSurvey`."""
     G = size.shape[0]
-    shapes = {"max_size": max_size, "max_agents": num_agents}
-    fold = jax.vmap(jax.random.fold_in)
-    keys = fold(fold(jnp.broadcast_to(key, G), size), holes)
+    padding = {"max_size": max_size, "max_agents": num_agents}
+    fold_in = jax.vmap(jax.random.fold_in)
+    keys = fold_in(fold_in(jnp.broadcast_to(key, G), size), holes)
 
     def count_batch(counts: jax.Array, batch: jax.Array) -> tuple[jax.Array, None]:
         lane = batch * batch_size + jnp.arange(batch_size, dtype=jnp.int32)
-        kind = jnp.minimum(lane // candidates, G - 1)
+        kind = jnp.minimum(lane // num_candidates, G - 1)
         agents = jnp.full(batch_size, num_agents, jnp.int32)
-        sides, number = size[kind], lane % candidates
-        codes = draw_codes(keys[kind], number, sides, holes[kind], agents, **shapes)
-        boards = decode_boards(codes, sides, agents, **shapes)
+        lane_sizes, index = size[kind], lane % num_candidates
+        codes = draw_codes(keys[kind], index, lane_sizes, holes[kind], agents, **padding)
+        boards = decode_boards(codes, lane_sizes, agents, **padding)
         budget = candidate_budgets(boards)  # count exactly the boards that `generate` keeps
         solutions = solve_batch(boards, horizon=horizon, max_expansions=budget)
-        optimal = solutions.status == Status.OPTIMAL
-        outcomes = [optimal & solutions.needs_wait, optimal & ~solutions.needs_wait]
+        is_optimal = solutions.status == Status.OPTIMAL
+        outcomes = [is_optimal & solutions.needs_wait, is_optimal & ~solutions.needs_wait]
         outcomes += [solutions.status == status for status in (Status.UNSOLVABLE, Status.UNKNOWN)]
-        flags = jnp.stack(outcomes, axis=1) & (lane < G * candidates)[:, None]
+        flags = jnp.stack(outcomes, axis=1) & (lane < G * num_candidates)[:, None]
         return counts + jax.ops.segment_sum(flags.astype(jnp.int32), kind, G), None
 
-    batches = jnp.arange(-(-G * candidates // batch_size), dtype=jnp.int32)
+    batches = jnp.arange(-(-G * num_candidates // batch_size), dtype=jnp.int32)
     return jax.lax.scan(count_batch, jnp.zeros((G, 4), jnp.int32), batches)[0]
 
 
@@ -192,25 +194,25 @@ def feasibility_map(
         ValueError: A ratio, size or number of agents is out of range, or the key has kind `rbg` or
             `unsafe_rbg`.
     """
-    waits = [float(ratio) for ratio in wait_ratios]
+    wait_ratios = [float(ratio) for ratio in wait_ratios]
     grid = list(itertools.product(num_agents, sizes, map(float, hole_ratios)))
-    _check_grid(grid, waits)
+    _check_grid(grid, wait_ratios)
     kinds = [(agents, size, limits.holes_on_board(size, ratio)) for agents, size, ratio in grid]
-    strata = survey(key, kinds, candidates=candidates, horizon=horizon)
+    surveys = survey(key, kinds, candidates=candidates, horizon=horizon)
     return [
         _make_row(kind_survey, hole_ratio, wait_ratio)
-        for (_, _, hole_ratio), kind_survey in zip(grid, strata, strict=True)
-        for wait_ratio in waits
+        for (_, _, hole_ratio), kind_survey in zip(grid, surveys, strict=True)
+        for wait_ratio in wait_ratios
     ]
 
 
-def _check_grid(grid: Sequence[tuple[int, int, float]], waits: Sequence[float]) -> None:
-    agents, sizes, holes = zip(*grid, strict=True) if grid else ((), (), ())
+def _check_grid(grid: Sequence[tuple[int, int, float]], wait_ratios: Sequence[float]) -> None:
+    num_agents, sizes, hole_ratios = zip(*grid, strict=True) if grid else ((), (), ())
     for name, values, low, high in (
-        ("num_agents", agents, limits.MIN_AGENTS, limits.MAX_AGENTS),
+        ("num_agents", num_agents, limits.MIN_AGENTS, limits.MAX_AGENTS),
         ("sizes", sizes, limits.MIN_SIZE, limits.MAX_SIZE),
-        ("hole_ratios", holes, 0, 1),
-        ("wait_ratios", waits, 0, 1),
+        ("hole_ratios", hole_ratios, 0, 1),
+        ("wait_ratios", wait_ratios, 0, 1),
     ):
         if not values:
             raise ValueError(f"{name} must have at least 1 value, got none")
@@ -222,9 +224,9 @@ def _check_grid(grid: Sequence[tuple[int, int, float]], waits: Sequence[float]) 
 def _make_row(kind_survey: KindSurvey, hole_ratio: float, wait_ratio: float) -> FeasibilityRow:
     optimal = kind_survey.wait + kind_survey.no_wait
     acceptance_low, acceptance_high = kind_survey.acceptance_interval(wait_ratio)
-    counts = ("num_agents", "size", "holes", "boards", "candidates", "unsolvable", "unknown")
+    copied_fields = ("num_agents", "size", "holes", "boards", "candidates", "unsolvable", "unknown")
     return FeasibilityRow(
-        **{name: getattr(kind_survey, name) for name in counts},
+        **{name: getattr(kind_survey, name) for name in copied_fields},
         hole_ratio=hole_ratio,
         wait_ratio=wait_ratio,
         optimal=optimal,
@@ -273,12 +275,12 @@ def acceptance(
         raise ValueError(f"wait_ratio must be in [0, 1], got {wait_ratio}")
     if limits.infeasibility(size, hole_ratio, num_agents) is not None:
         return 0.0
-    strata = _shipped_surveys().get((num_agents, size), ())
+    surveys = _load_shipped_surveys().get((num_agents, size), ())
     holes = limits.holes_on_board(size, hole_ratio)
-    for kind_survey in strata:
+    for kind_survey in surveys:
         if kind_survey.holes == holes:
             return kind_survey.acceptance(wait_ratio)
-    for below, above in itertools.pairwise(strata):
+    for below, above in itertools.pairwise(surveys):
         if below.holes < holes < above.holes and above.candidates:
             weight = (holes - below.holes) / (above.holes - below.holes)
             wait, no_wait = (
@@ -291,7 +293,7 @@ def acceptance(
 
 
 @functools.cache
-def _shipped_surveys() -> dict[tuple[int, int], tuple[KindSurvey, ...]]:
+def _load_shipped_surveys() -> dict[tuple[int, int], tuple[KindSurvey, ...]]:
     """Return the shipped counts by (num_agents, size), holes ascending."""
     text = resources.files(__package__).joinpath(_TABLE_FILE).read_text(encoding="utf-8")
     table: dict[tuple[int, int], list[KindSurvey]] = {}

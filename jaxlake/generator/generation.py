@@ -40,9 +40,9 @@ def _warn_if_incomplete(generate: Callable[P, Generated]) -> Callable[P, Generat
     def call(*args: P.args, **kwargs: P.kwargs) -> Generated:
         generated = generate(*args, **kwargs)
         filled = generated.filled
-        if is_eager(filled) and (missing := int(np.sum(~np.asarray(filled)))):
+        if is_eager(filled) and (num_missing := int(np.sum(~np.asarray(filled)))):
             warnings.warn(
-                f"{generate.__name__}: {missing} of {filled.size} boards could not be made; "
+                f"{generate.__name__}: {num_missing} of {filled.size} boards could not be made; "
                 "their solutions are UNKNOWN with costs of -1, so use `filled` as the mask of "
                 "statistics; `shortfall_wait` and `shortfall_no_wait` count them by component",
                 stacklevel=2,
@@ -118,14 +118,14 @@ def generate(
     max_size, max_agents = _get_padding(params, max_size, max_agents)
     horizon = default_horizon(max_size) if horizon is None else horizon
     require_memory("generate", (key, params), n, bytes_per_board(max_size, max_agents, horizon))
-    index, parts = validate_part(part)
+    part_index, parts = validate_part(part)
     limits = limits or limits_for()
     options = PoolOptions(_num_slots(n), max_size, max_agents, horizon, batch_size, limits, parts)
     # On accelerators, separate programs would add host synchronisation. They pay off with more than
     # two slots, because the eager solver skips tiers that no board needs.
     use_eager_pool = is_eager(key, params) and (max_agents > 2 or default_platform() == "cpu")
     fill = _make_eager_pool(options) if use_eager_pool else _make_pool(options)
-    return _fill_one_set(fill, key, params, n, max_candidates, index)
+    return _fill_one_set(fill, key, params, n, max_candidates, part_index)
 
 
 generate_quietly = unwrap(generate)
@@ -179,15 +179,15 @@ def generate_sharded(
     if local_devices:
         device = local_devices[0]
         # The CPU devices of a process share its memory, and each holds all boards.
-        copies = len(local_devices) if device.platform == "cpu" else 1
-        bytes_each = copies * bytes_per_board(max_size, max_agents, horizon)
+        num_copies = len(local_devices) if device.platform == "cpu" else 1
+        bytes_each = num_copies * bytes_per_board(max_size, max_agents, horizon)
         require_memory("generate_sharded", (key, params), n, bytes_each, device)
     limits = limits or limits_for(devices[0].platform)
     batch_size = _sharded_batch_size(batch_size, n, len(devices), limits)
-    index, parts = validate_part(part)
+    part_index, parts = validate_part(part)
     options = PoolOptions(_num_slots(n), max_size, max_agents, horizon, batch_size, limits, parts)
     return _fill_one_set(
-        _make_sharded_pool(options, devices), key, params, n, max_candidates, index
+        _make_sharded_pool(options, devices), key, params, n, max_candidates, part_index
     )
 
 
@@ -278,9 +278,11 @@ def _fill_one_set(
     max_candidates: int | None,
     part: int,
 ) -> Generated:
-    limit = max(MAX_CANDIDATES, 8 * n) if max_candidates is None else max_candidates
+    max_candidates = max(MAX_CANDIDATES, 8 * n) if max_candidates is None else max_candidates
     batch = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], params)
-    return _take_only_set(fill(key[None], batch, *np.array([[n], [limit], [part]], np.int32)), n)
+    return _take_only_set(
+        fill(key[None], batch, *np.array([[n], [max_candidates], [part]], np.int32)), n
+    )
 
 
 @partial(jax.jit, static_argnames="n")
@@ -294,11 +296,13 @@ def _take_only_set(generated: Generated, n: int) -> Generated:
     )
 
 
-def _sharded_batch_size(batch_size: int | None, boards: int, devices: int, limits: Limits) -> int:
-    """Return the given batch size, or a default of at most 2**20, as a multiple of `devices`."""
+def _sharded_batch_size(
+    batch_size: int | None, num_boards: int, num_devices: int, limits: Limits
+) -> int:
+    """Return the batch size, or a default of at most 2**20, as a multiple of `num_devices`."""
     if batch_size is None:
-        return min(default_batch_size(boards, limits), (1 << 20) // devices) * devices
-    return -(-batch_size // devices) * devices
+        return min(default_batch_size(num_boards, limits), (1 << 20) // num_devices) * num_devices
+    return -(-batch_size // num_devices) * num_devices
 
 
 @cache

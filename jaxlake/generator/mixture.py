@@ -70,14 +70,14 @@ def lake_params(
         "num_agents": num_agents,
         "data_ratio": data_ratio,
     }
-    traced = {name: jnp.asarray(field) for name, field in arguments.items() if _is_traced(field)}
+    tracers = {name: jnp.asarray(field) for name, field in arguments.items() if _is_traced(field)}
     fields = validate_lake_params(
-        **arguments | {name: _make_placeholder(name, field) for name, field in traced.items()}
+        **arguments | {name: _make_placeholder(name, field) for name, field in tracers.items()}
     )
     shape = np.broadcast_shapes(*(field.shape for field in fields.values()))
     leaves = {
-        name: jnp.broadcast_to(traced[name].astype(field.dtype), shape)
-        if name in traced
+        name: jnp.broadcast_to(tracers[name].astype(field.dtype), shape)
+        if name in tracers
         else jnp.asarray(np.broadcast_to(field, shape))
         for name, field in fields.items()
     }
@@ -95,10 +95,10 @@ def _is_traced(field: object) -> bool:
 _VALID_VALUES = {"size": 2, "hole_ratio": 0, "wait_ratio": 0, "num_agents": 2, "data_ratio": 1}
 
 
-def _make_placeholder(name: str, traced: jax.Array) -> np.ndarray:
+def _make_placeholder(name: str, field: jax.Array) -> np.ndarray:
     """Return valid values with the shape and kind of dtype of a traced field, for the checks."""
-    dtype = np.int32 if jnp.issubdtype(traced.dtype, jnp.integer) else np.float32
-    return np.full(traced.shape, _VALID_VALUES[name], bool if traced.dtype == bool else dtype)
+    dtype = np.int32 if jnp.issubdtype(field.dtype, jnp.integer) else np.float32
+    return np.full(field.shape, _VALID_VALUES[name], bool if field.dtype == bool else dtype)
 
 
 def hole_count(size: jax.Array | int, hole_ratio: jax.Array | float) -> jax.Array:
@@ -115,9 +115,9 @@ def hole_count(size: jax.Array | int, hole_ratio: jax.Array | float) -> jax.Arra
         int32 holes per board, of the broadcast shape of the arguments; -1 for NaN, which makes the
         component infeasible.
     """
-    cells = jnp.asarray(size, jnp.int32) ** 2
-    share = jnp.asarray(hole_ratio, jnp.float32) * cells.astype(jnp.float32)
-    return jnp.where(jnp.isnan(share), -1, jnp.floor(share + ROUNDING_TOLERANCE)).astype(jnp.int32)
+    num_cells = jnp.asarray(size, jnp.int32) ** 2
+    holes = jnp.asarray(hole_ratio, jnp.float32) * num_cells.astype(jnp.float32)
+    return jnp.where(jnp.isnan(holes), -1, jnp.floor(holes + ROUNDING_TOLERANCE)).astype(jnp.int32)
 
 
 def board_counts(params: LakeParams, n: jax.Array | int) -> jax.Array:
@@ -138,18 +138,18 @@ def board_counts(params: LakeParams, n: jax.Array | int) -> jax.Array:
     # Scale first: the sum of large weights must not overflow.
     ratio = ratio / jnp.maximum(jnp.max(ratio), jnp.finfo(jnp.float32).tiny)
     ratio = jnp.where(jnp.any(ratio > 0), ratio, 1)
-    exact = ratio / jnp.sum(ratio) * jnp.asarray(n, jnp.float32)
-    whole = jnp.floor(exact + _tolerance(exact))
-    remainder = exact - whole
-    counts = whole.astype(jnp.int32)
+    exact_counts = ratio / jnp.sum(ratio) * jnp.asarray(n, jnp.float32)
+    floor_counts = jnp.floor(exact_counts + _tolerance(exact_counts))
+    remainder = exact_counts - floor_counts
+    counts = floor_counts.astype(jnp.int32)
     # The tolerance may round up one component too many, so the difference can have either sign.
-    missing = n - jnp.sum(counts)
+    num_missing = n - jnp.sum(counts)
     rank = jnp.argsort(jnp.argsort(-remainder, stable=True), stable=True)
     S = ratio.shape[0]
-    per_component, extra = jnp.abs(missing) // S, jnp.abs(missing) % S
+    per_component, extra = jnp.abs(num_missing) // S, jnp.abs(num_missing) % S
     increase = per_component + (rank < extra)
     decrease = per_component + (rank >= S - extra)
-    return counts + jnp.where(missing >= 0, increase, -decrease).astype(jnp.int32)
+    return counts + jnp.where(num_missing >= 0, increase, -decrease).astype(jnp.int32)
 
 
 def wait_counts(params: LakeParams, counts: jax.Array) -> jax.Array:
@@ -169,9 +169,9 @@ def wait_counts(params: LakeParams, counts: jax.Array) -> jax.Array:
     ratio = jnp.clip(jnp.asarray(params.wait_ratio, jnp.float32), 0, 1)
     ratio = jnp.where(jnp.isnan(ratio), 0, ratio)
     product = ratio * counts.astype(jnp.float32)
-    waits = jnp.floor(product + jnp.float32(0.5) + _tolerance(product)).astype(jnp.int32)
-    waits = jnp.where(counts <= _MAX_FLOAT_COUNT, waits, _exact_share(ratio, counts))
-    return jnp.clip(waits, 0, counts)
+    num_waits = jnp.floor(product + jnp.float32(0.5) + _tolerance(product)).astype(jnp.int32)
+    num_waits = jnp.where(counts <= _MAX_FLOAT_COUNT, num_waits, _exact_share(ratio, counts))
+    return jnp.clip(num_waits, 0, counts)
 
 
 def _exact_share(ratio: jax.Array, counts: jax.Array) -> jax.Array:
@@ -186,21 +186,21 @@ def _exact_share(ratio: jax.Array, counts: jax.Array) -> jax.Array:
     low = mantissa * counts.astype(jnp.uint32)
     shift = (scale - 1).astype(jnp.uint32)  # 22 or more
     clipped_shift = jnp.minimum(shift, 31)
-    twice = jnp.where(
+    doubled_product = jnp.where(
         shift < 32,
         (high << (32 - clipped_shift)) | (low >> clipped_shift),
         high >> jnp.clip(scale - 33, 0, 31).astype(jnp.uint32),
     )
-    from_float = ((twice + 1) >> 1).astype(jnp.int32)
+    from_float = ((doubled_product + 1) >> 1).astype(jnp.int32)
 
     # The float32 number nearest to multiple / _DENOMINATOR differs from it by at most
     # 1 / 2**(scale + 1).
-    scaled = ratio * jnp.float32(_DENOMINATOR)
-    multiple = jnp.round(scaled).astype(jnp.int32)
+    scaled_ratio = ratio * jnp.float32(_DENOMINATOR)
+    multiple = jnp.round(scaled_ratio).astype(jnp.int32)
     shifted = multiple.astype(jnp.uint32) << jnp.minimum(scale, 31).astype(jnp.uint32)
     difference = mantissa * jnp.uint32(_DENOMINATOR) - jnp.where(scale < 32, shifted, jnp.uint32(0))
     difference = jax.lax.bitcast_convert_type(difference, jnp.int32)  # exact modulo 2**32
-    is_multiple = (multiple > 0) & (jnp.abs(scaled - multiple) < 0.004)
+    is_multiple = (multiple > 0) & (jnp.abs(scaled_ratio - multiple) < 0.004)
     is_multiple &= jnp.abs(difference) <= _DENOMINATOR // 2
     quotient, remainder = counts // _DENOMINATOR, counts % _DENOMINATOR
     from_multiple = quotient * multiple + (remainder * multiple + _DENOMINATOR // 2) // _DENOMINATOR

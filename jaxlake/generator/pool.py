@@ -58,10 +58,10 @@ class PoolOptions(NamedTuple):
     parts: int  # number of parts that all boards are divided into
 
 
-def default_batch_size(boards: int, limits: Limits) -> int:
+def default_batch_size(num_boards: int, limits: Limits) -> int:
     """Return about twice the number of boards, within the limits of the device."""
-    limit = min(8 * limits.planned_boards, 1 << 16)
-    return min(max(1 << (2 * boards - 1).bit_length(), 64), limit)
+    max_batch_size = min(8 * limits.planned_boards, 1 << 16)
+    return min(max(1 << (2 * num_boards - 1).bit_length(), 64), max_batch_size)
 
 
 class SlotLayout(NamedTuple):
@@ -72,9 +72,7 @@ class SlotLayout(NamedTuple):
     """
 
     counts: jax.Array  # int32 (G, 2), boards of each component by kind
-    component_offset: (
-        jax.Array
-    )  # int32 (G, 2), boards of the stream that belong to earlier components
+    component_offset: jax.Array  # int32 (G, 2), boards of the stream in earlier components
     stream: jax.Array  # int32 (G,), stream of each component
     first_slot: jax.Array  # int32 (G, 2), first slot of each stream
     quota: jax.Array  # int32 (G, 2), boards to make per stream, 0 if infeasible
@@ -123,18 +121,18 @@ def init_pool(
     for field in (size, holes, num_agents):
         streams = jax.vmap(jax.random.fold_in)(streams, field)
     inputs = PoolInputs(layout, streams, size, holes, num_agents, max_candidates[0], part[0])
-    return inputs, _empty_state(layout.component_of_slot.shape[0], G, options)
+    return inputs, _make_empty_state(layout.component_of_slot.shape[0], G, options)
 
 
-def _empty_state(total: int, G: int, options: PoolOptions) -> PoolState:
-    unknown = unknown_solution(options.horizon, options.max_agents)
+def _make_empty_state(total: int, G: int, options: PoolOptions) -> PoolState:
+    solution = unknown_solution(options.horizon, options.max_agents)
     return PoolState(
         num_drawn=jnp.zeros(G, jnp.int32),
         filled=jnp.zeros((G, NUM_KINDS), jnp.int32),
         counters=jnp.zeros((G, 2 + len(Status)), jnp.int32),
         candidate=jnp.full(total, _UNFILLED),
         codes=jnp.zeros((total, code_length(options.max_size, options.max_agents) + 1), jnp.uint32),
-        solutions=jax.tree.map(lambda x: jnp.broadcast_to(x, (total, *x.shape)), unknown),
+        solutions=jax.tree.map(lambda x: jnp.broadcast_to(x, (total, *x.shape)), solution),
         table=empty_table(total),
     )
 
@@ -149,36 +147,36 @@ def _make_layout(
 ) -> SlotLayout:
     C, S = params.size.shape
     G = C * S
-    boards = jax.vmap(partial(mixture.board_counts, n=n))(params)
-    waits = jax.vmap(mixture.wait_counts)(params, boards)
-    counts = jnp.stack([boards - waits, waits], axis=-1).reshape(G, NUM_KINDS)
+    num_boards = jax.vmap(partial(mixture.board_counts, n=n))(params)
+    num_waits = jax.vmap(mixture.wait_counts)(params, num_boards)
+    counts = jnp.stack([num_boards - num_waits, num_waits], axis=-1).reshape(G, NUM_KINDS)
 
-    feasible = (size >= MIN_SIZE) & (size <= options.max_size)
-    feasible &= (num_agents >= MIN_AGENTS) & (num_agents <= options.max_agents)
-    feasible &= (holes >= 0) & (holes <= size * size - 2 * num_agents)
+    is_feasible = (size >= MIN_SIZE) & (size <= options.max_size)
+    is_feasible &= (num_agents >= MIN_AGENTS) & (num_agents <= options.max_agents)
+    is_feasible &= (holes >= 0) & (holes <= size * size - 2 * num_agents)
 
     kinds = jnp.stack([size, holes, num_agents], axis=-1).reshape(C, S, 3)
-    same_kind = jnp.all(kinds[:, :, None] == kinds[:, None], axis=-1)
-    stream = (jnp.argmax(same_kind, axis=-1) + S * jnp.arange(C)[:, None]).reshape(G)
+    is_same_kind = jnp.all(kinds[:, :, None] == kinds[:, None], axis=-1)
+    stream = (jnp.argmax(is_same_kind, axis=-1) + S * jnp.arange(C)[:, None]).reshape(G)
     stream = stream.astype(jnp.int32)
-    totals = jax.ops.segment_sum(counts, stream, num_segments=G)
-    ends = jnp.cumsum(totals.reshape(-1), dtype=jnp.int32).reshape(G, NUM_KINDS)
+    stream_counts = jax.ops.segment_sum(counts, stream, num_segments=G)
+    end_slot = jnp.cumsum(stream_counts.reshape(-1), dtype=jnp.int32).reshape(G, NUM_KINDS)
 
     # Each kind of a component has a run of consecutive slots.
     kind = np.arange(NUM_KINDS)[:, None]
     order = jnp.argsort((stream * NUM_KINDS + kind).reshape(-1), stable=True)
-    lengths = counts.T.reshape(-1)[order]
-    run_ends = jnp.cumsum(lengths, dtype=jnp.int32)
+    run_lengths = counts.T.reshape(-1)[order]
+    run_ends = jnp.cumsum(run_lengths, dtype=jnp.int32)
     slots = jnp.arange(C * options.slots, dtype=jnp.int32)
     run = jnp.searchsorted(run_ends, slots, side="right", method="sort")
-    starts = jnp.zeros(NUM_KINDS * G, jnp.int32).at[order].set(run_ends - lengths)
-    first = ends - totals
+    run_starts = jnp.zeros(NUM_KINDS * G, jnp.int32).at[order].set(run_ends - run_lengths)
+    first_slot = end_slot - stream_counts
     return SlotLayout(
         counts=counts,
-        component_offset=starts.reshape(NUM_KINDS, G).T - first[stream],
+        component_offset=run_starts.reshape(NUM_KINDS, G).T - first_slot[stream],
         stream=stream,
-        first_slot=first,
-        quota=jnp.where(feasible[:, None], totals, 0),
+        first_slot=first_slot,
+        quota=jnp.where(is_feasible[:, None], stream_counts, 0),
         component_of_slot=jnp.where(slots < C * n, order[run] % G, G).astype(jnp.int32),
     )
 
@@ -189,15 +187,15 @@ def collect_sets(
     """Return the finished sets, leaves (C, ...) of M slots, for the same `n` as in `init_pool`."""
     layout, size, num_agents, C = inputs.layout, inputs.size, inputs.num_agents, len(n)
     slots = jnp.arange(C * options.slots, dtype=jnp.int32)
-    ordered = jax.lax.sort((layout.component_of_slot, state.candidate, slots), num_keys=2)
+    sorted_slots = jax.lax.sort((layout.component_of_slot, state.candidate, slots), num_keys=2)
     if C > 1:  # move the n slots of each set to its front
         rows = (jnp.arange(C)[:, None] * n[0] + jnp.arange(options.slots)).reshape(-1)
-        ordered = tuple(leaf.at[rows].get(mode="clip") for leaf in ordered)
-    component, candidate, order = ordered
+        sorted_slots = tuple(leaf.at[rows].get(mode="clip") for leaf in sorted_slots)
+    component, candidate, order = sorted_slots
     filled = candidate != _UNFILLED
-    shapes = {"max_size": options.max_size, "max_agents": options.max_agents}
+    padding = {"max_size": options.max_size, "max_agents": options.max_agents}
     boards = decode_boards(
-        state.codes[order, :-1], size[component], num_agents[component], **shapes
+        state.codes[order, :-1], size[component], num_agents[component], **padding
     )
 
     def clear_unfilled(leaf: jax.Array) -> jax.Array:
@@ -205,7 +203,7 @@ def collect_sets(
         return jnp.where(is_filled, leaf, jnp.zeros((), leaf.dtype))
 
     num_filled = jnp.clip(state.filled[layout.stream] - layout.component_offset, 0, layout.counts)
-    missing = layout.counts - num_filled
+    num_missing = layout.counts - num_filled
     candidates, solvable, unsolvable, unknown, duplicates = state.counters[layout.stream].T
     generated = Generated(
         instances=jax.tree.map(clear_unfilled, boards),
@@ -214,8 +212,8 @@ def collect_sets(
         component=component % (size.shape[0] // C),
         requested_wait=layout.counts[:, 1],
         requested_no_wait=layout.counts[:, 0],
-        shortfall_wait=missing[:, 1],
-        shortfall_no_wait=missing[:, 0],
+        shortfall_wait=num_missing[:, 1],
+        shortfall_no_wait=num_missing[:, 0],
         candidates=candidates,
         solvable=solvable,
         unsolvable=unsolvable,

@@ -68,8 +68,8 @@ class DrawOptions:
         settings = dict(vars(self))
         with jax.threefry_partitionable(True):
             generated = generate_quietly(key, params, settings.pop("capacity"), **settings)
-            host: Generated = jax.device_get(generated)
-        return host
+            host_result: Generated = jax.device_get(generated)
+        return host_result
 
 
 @dataclass(frozen=True)
@@ -110,15 +110,15 @@ def fill_quotas(
     Returns:
         The boards and the counters per component.
     """
-    missing = np.array(quotas, np.int64)
-    S = len(missing)
+    num_missing = np.array(quotas, np.int64)
+    S = len(num_missing)
     counters = {name: np.zeros(S, np.int64) for name in COUNTERS}
-    spent = np.zeros(S, np.int64)  # candidates that count towards the budget
+    num_spent = np.zeros(S, np.int64)  # candidates that count towards the budget
     batches: list[SolvedBoards] = []
     attempt = failed_calls = 0
-    while missing.any() or not batches:
+    while num_missing.any() or not batches:
         doublings = attempt if oversample else max(0, failed_calls - _MAX_FAILED_CALLS)
-        targets = _add_extra(missing, doublings, options.capacity)
+        targets = _add_extra(num_missing, doublings, options.capacity)
         request = _make_request(params, targets, options.capacity)
         generated = options.draw(jax.random.fold_in(key, attempt), request)
         boards = SolvedBoards(
@@ -127,23 +127,23 @@ def fill_quotas(
         boards = boards.take(np.asarray(generated.filled))
         digests = board_digests(boards.instances)
         is_new = ~digest_set.contains(digests)
-        accepted = is_new & _is_within_quota(boards, is_new, missing)
-        failed_calls = 0 if accepted.any() else failed_calls + 1
-        digest_set.add(digests[accepted])
-        batches.append(boards.take(accepted))
-        missing -= _count_kinds(batches[-1], S)
+        is_accepted = is_new & _is_within_quota(boards, is_new, num_missing)
+        failed_calls = 0 if is_accepted.any() else failed_calls + 1
+        digest_set.add(digests[is_accepted])
+        batches.append(boards.take(is_accepted))
+        num_missing -= _count_kinds(batches[-1], S)
         for name in COUNTERS:
             counters[name] += getattr(generated, name)[:S]
         counters["duplicates"] += np.bincount(boards.component[~is_new], minlength=S)
         if attempt or not oversample:
-            spent += generated.candidates[:S]
+            num_spent += generated.candidates[:S]
         # A shortfall means that a whole budget was spent on this kind, or that it is infeasible.
         shortfall = np.stack([generated.shortfall_no_wait, generated.shortfall_wait], axis=1)[:S]
-        missing[(shortfall > 0) | (spent >= options.max_candidates)[:, None]] = 0
+        num_missing[(shortfall > 0) | (num_spent >= options.max_candidates)[:, None]] = 0
         attempt += 1
-    merged = SolvedBoards.concatenate(batches)
-    merged = merged.take(np.argsort(merged.component, kind="stable"))
-    return FilledQuotas(merged, _count_kinds(merged, S), counters)
+    all_boards = SolvedBoards.concatenate(batches)
+    all_boards = all_boards.take(np.argsort(all_boards.component, kind="stable"))
+    return FilledQuotas(all_boards, _count_kinds(all_boards, S), counters)
 
 
 def _make_request(params: LakeParams, targets: np.ndarray, capacity: int) -> LakeParams:
@@ -155,36 +155,38 @@ def _make_request(params: LakeParams, targets: np.ndarray, capacity: int) -> Lak
     wait_ratios = targets[:, 1] / np.maximum(totals, 1)
     counts = np.clip(capacity - (np.cumsum(totals) - totals), 0, totals)
 
-    def append(leaf: Any, extra: float, dtype: Any) -> np.ndarray:
-        return np.append(np.asarray(leaf, dtype), dtype(extra))
+    def append_component(leaf: Any, value: float, dtype: Any) -> np.ndarray:
+        return np.append(np.asarray(leaf, dtype), dtype(value))
 
     leaves: dict[str, Any] = {
-        "size": append(params.size, 2, np.int32),
-        "data_ratio": append(counts, capacity - counts.sum(), np.float32),
-        "hole_ratio": append(params.hole_ratio, 1, np.float32),
-        "wait_ratio": append(wait_ratios, 0, np.float32),
-        "num_agents": append(params.num_agents, 2, np.int32),
+        "size": append_component(params.size, 2, np.int32),
+        "data_ratio": append_component(counts, capacity - counts.sum(), np.float32),
+        "hole_ratio": append_component(params.hole_ratio, 1, np.float32),
+        "wait_ratio": append_component(wait_ratios, 0, np.float32),
+        "num_agents": append_component(params.num_agents, 2, np.int32),
     }
     return LakeParams(**leaves)
 
 
-def _add_extra(missing: np.ndarray, doublings: int, capacity: int) -> np.ndarray:
-    """Return the counts to request: `missing`, doubled several times within the capacity."""
+def _add_extra(num_missing: np.ndarray, doublings: int, capacity: int) -> np.ndarray:
+    """Return the counts to request: the missing boards, doubled within the capacity."""
     if doublings == 0:
-        return missing
-    doubled = np.minimum(missing << min(doublings, _MAX_DOUBLINGS), capacity)
-    extra = np.where(missing > 0, np.maximum(doubled, _MIN_EXTRA) - missing, 0).clip(min=0)
-    max_extra = max(0, capacity - int(missing.sum()))
+        return num_missing
+    targets = np.minimum(num_missing << min(doublings, _MAX_DOUBLINGS), capacity)
+    extra = np.where(num_missing > 0, np.maximum(targets, _MIN_EXTRA) - num_missing, 0).clip(min=0)
+    max_extra = max(0, capacity - int(num_missing.sum()))
     if extra.sum() > max_extra:
         extra = extra * max_extra // int(extra.sum())
-    return missing + extra
+    return num_missing + extra
 
 
-def _is_within_quota(boards: SolvedBoards, is_new: np.ndarray, missing: np.ndarray) -> np.ndarray:
-    """Return the new boards among the first `missing` of component and kind, bool (B,)."""
+def _is_within_quota(
+    boards: SolvedBoards, is_new: np.ndarray, num_missing: np.ndarray
+) -> np.ndarray:
+    """Return the new boards among the first `num_missing` of component and kind, bool (B,)."""
     kinds = _number_kinds(boards)
     is_within = np.zeros(len(kinds), bool)
-    for kind, count in enumerate(missing.reshape(-1)):
+    for kind, count in enumerate(num_missing.reshape(-1)):
         is_within[np.flatnonzero(is_new & (kinds == kind))[:count]] = True
     return is_within
 

@@ -162,51 +162,51 @@ def _end_round(
 
 def _num_lanes(inputs: PoolInputs, options: PoolOptions) -> int:
     """Return B, the number of candidates examined at once."""
-    total = inputs.layout.component_of_slot.shape[0]
-    return options.batch_size or default_batch_size(total, options.limits)
+    num_slots = inputs.layout.component_of_slot.shape[0]
+    return options.batch_size or default_batch_size(num_slots, options.limits)
 
 
 def _is_open(inputs: PoolInputs, state: PoolState) -> jax.Array:
     """Return which streams have missing boards and remaining candidates, bool (G,)."""
-    missing = jnp.any(state.filled < inputs.layout.quota, axis=1)
-    return missing & (state.num_drawn < inputs.max_candidates)
+    has_missing = jnp.any(state.filled < inputs.layout.quota, axis=1)
+    return has_missing & (state.num_drawn < inputs.max_candidates)
 
 
 def _draw_candidates(
     inputs: PoolInputs, stream: jax.Array, candidate: jax.Array, options: PoolOptions
 ) -> Candidates:
     """Return the boards of candidates, given by their streams and numbers."""
-    shapes = {"max_size": options.max_size, "max_agents": options.max_agents}
-    keys, agents, size = inputs.streams[stream], inputs.num_agents[stream], inputs.size[stream]
-    codes = draw_codes(keys, candidate, size, inputs.holes[stream], agents, **shapes)
+    padding = {"max_size": options.max_size, "max_agents": options.max_agents}
+    keys, num_agents, size = inputs.streams[stream], inputs.num_agents[stream], inputs.size[stream]
+    codes = draw_codes(keys, candidate, size, inputs.holes[stream], num_agents, **padding)
     in_part = jnp.ones(candidate.shape, bool)
     if options.parts > 1:
         part = (inputs.part, options.parts)
-        codes, in_part = draw_into_part(keys, candidate, codes, size, agents, part, **shapes)
-    boards = decode_boards(codes, size, agents, **shapes)
+        codes, in_part = draw_into_part(keys, candidate, codes, size, num_agents, part, **padding)
+    boards = decode_boards(codes, size, num_agents, **padding)
     return Candidates(codes, in_part, boards, candidate_budgets(boards))
 
 
 def _assign_lanes(B: int, inputs: PoolInputs, state: PoolState) -> Lanes:
     """Distribute B lanes over the open streams."""
-    ends = _stream_ends(B, inputs, state)
+    stream_ends = _stream_ends(B, inputs, state)
     lane = jnp.arange(B, dtype=jnp.int32)
-    stream = jnp.searchsorted(ends, lane, side="right").astype(jnp.int32)
-    first_lane = jnp.concatenate([jnp.zeros(1, jnp.int32), ends[:-1]])[stream]
+    stream = jnp.searchsorted(stream_ends, lane, side="right").astype(jnp.int32)
+    first_lane = jnp.concatenate([jnp.zeros(1, jnp.int32), stream_ends[:-1]])[stream]
     candidate = state.num_drawn[stream] + lane - first_lane
-    return Lanes(stream, candidate, candidate < inputs.max_candidates, first_lane, ends)
+    return Lanes(stream, candidate, candidate < inputs.max_candidates, first_lane, stream_ends)
 
 
 def _stream_ends(B: int, inputs: PoolInputs, state: PoolState) -> jax.Array:
     """Return the end of each stream's range of lanes, int32 (G,)."""
     # Expected number of candidates that a stream still needs (Laplace's rule of succession).
-    missing = (inputs.layout.quota - state.filled).astype(jnp.float32)
+    num_missing = (inputs.layout.quota - state.filled).astype(jnp.float32)
     rate = (state.filled + 1) / (state.num_drawn[:, None] + 2)
-    remaining = (inputs.max_candidates - state.num_drawn).astype(jnp.float32)
-    expected = jnp.minimum(jnp.max(missing / rate, axis=1), remaining)
-    expected = jnp.where(_is_open(inputs, state), expected, 0)
+    num_remaining = (inputs.max_candidates - state.num_drawn).astype(jnp.float32)
+    num_expected = jnp.minimum(jnp.max(num_missing / rate, axis=1), num_remaining)
+    num_expected = jnp.where(_is_open(inputs, state), num_expected, 0)
     # Integer weights make the sums exact, so that a closed stream gets no lane.
-    weight = jnp.ceil(expected / jnp.sum(expected) * (1 << 20)).astype(jnp.int32)
+    weight = jnp.ceil(num_expected / jnp.sum(num_expected) * (1 << 20)).astype(jnp.int32)
     cumulative = jnp.cumsum(weight, dtype=jnp.int32)
     return jnp.floor(cumulative / cumulative[-1] * B).astype(jnp.int32)
 
@@ -219,43 +219,43 @@ def _store_candidates(
     Candidates after the one that completes a stream are not counted.
     """
     codes, in_part, solutions = results
-    layout, stream, ends = inputs.layout, lanes.stream, lanes.stream_ends
-    valid = lanes.valid & in_part
+    layout, stream, stream_ends = inputs.layout, lanes.stream, lanes.stream_ends
+    is_valid = lanes.valid & in_part
     G, num_slots = layout.stream.shape[0], state.candidate.shape[0]
     lane = jnp.arange(stream.shape[0], dtype=jnp.int32)
     stream_codes = jnp.concatenate([codes, stream[:, None].astype(jnp.uint32)], axis=1)
-    solvable = valid & (solutions.status == Status.OPTIMAL)
-    is_stored = contains(state.table, state.codes, stream_codes, solvable)
+    is_solvable = is_valid & (solutions.status == Status.OPTIMAL)
+    is_stored = contains(state.table, state.codes, stream_codes, is_solvable)
     # Lane with the first equal code in this round.
-    new = solvable & ~is_stored
-    _, first_equal = insert(empty_table(lane.size), stream_codes, stream_codes, lane, new)
+    is_fresh = is_solvable & ~is_stored
+    _, first_equal = insert(empty_table(lane.size), stream_codes, stream_codes, lane, is_fresh)
 
     kind = solutions.needs_wait.astype(jnp.int32)
-    is_new = (new & (first_equal == lane))[:, None] & (kind[:, None] == np.arange(NUM_KINDS))
+    is_new = (is_fresh & (first_equal == lane))[:, None] & (kind[:, None] == np.arange(NUM_KINDS))
     num_before = jnp.cumsum(is_new, axis=0, dtype=jnp.int32) - is_new
     num_before -= num_before[lanes.first_lane]
     rank = jnp.take_along_axis(num_before, kind[:, None], axis=1)[:, 0]
     index = state.filled[stream, kind] + rank
-    accepted = jnp.any(is_new, axis=1) & (index < layout.quota[stream, kind])
-    slot = jnp.where(accepted, layout.first_slot[stream, kind] + index, num_slots)
+    is_accepted = jnp.any(is_new, axis=1) & (index < layout.quota[stream, kind])
+    slot = jnp.where(is_accepted, layout.first_slot[stream, kind] + index, num_slots)
 
     sum_by_stream = partial(jax.ops.segment_sum, num_segments=G, indices_are_sorted=True)
-    num_accepted = sum_by_stream((is_new & accepted[:, None]).astype(jnp.int32), stream)
+    num_accepted = sum_by_stream((is_new & is_accepted[:, None]).astype(jnp.int32), stream)
     filled = state.filled + num_accepted
     is_complete = jnp.all(filled >= layout.quota, axis=1)
     last_accepted = jax.ops.segment_max(
-        jnp.where(accepted, lane, -1), stream, G, indices_are_sorted=True
+        jnp.where(is_accepted, lane, -1), stream, G, indices_are_sorted=True
     )
-    counted = valid & ~(is_complete[stream] & (lane > last_accepted[stream]))
-    is_duplicate = solvable & (is_stored | ((first_equal != lane) & accepted[first_equal]))
-    flags = [valid, *(solutions.status == status for status in Status), is_duplicate]
+    counted = is_valid & ~(is_complete[stream] & (lane > last_accepted[stream]))
+    is_duplicate = is_solvable & (is_stored | ((first_equal != lane) & is_accepted[first_equal]))
+    flags = [is_valid, *(solutions.status == status for status in Status), is_duplicate]
     counts = sum_by_stream((jnp.stack(flags, axis=1) & counted[:, None]).astype(jnp.int32), stream)
 
     def write(slots: jax.Array, values: jax.Array) -> jax.Array:
         return slots.at[slot].set(values, mode="drop")
 
     stored_codes = write(state.codes, stream_codes)
-    lanes_per_stream = ends - jnp.concatenate([jnp.zeros(1, jnp.int32), ends[:-1]])
+    lanes_per_stream = stream_ends - jnp.concatenate([jnp.zeros(1, jnp.int32), stream_ends[:-1]])
     return PoolState(
         num_drawn=jnp.minimum(state.num_drawn + lanes_per_stream, inputs.max_candidates),
         filled=filled,
@@ -263,5 +263,5 @@ def _store_candidates(
         candidate=write(state.candidate, lanes.candidate),
         codes=stored_codes,
         solutions=jax.tree.map(write, state.solutions, solutions),
-        table=insert(state.table, stored_codes, stream_codes, slot, accepted)[0],
+        table=insert(state.table, stored_codes, stream_codes, slot, is_accepted)[0],
     )

@@ -50,8 +50,8 @@ def decode_rows(content: bytes) -> tuple[Any, str]:
     file = pyarrow.parquet.ParquetFile(io.BytesIO(content), page_checksum_verification=True)
     table = file.read()
     # Checksums cover only the values. Other versions of pyarrow write different bytes.
-    same_version = f"version {pyarrow.__version__}" in file.metadata.created_by
-    if same_version and _encode_parquet(table) != content:
+    is_same_version = f"version {pyarrow.__version__}" in file.metadata.created_by
+    if is_same_version and _encode_parquet(table) != content:
         raise ValueError("the bytes of the file do not match its rows")
     chunk_id = (table.schema.metadata or {})[_CHUNK_ID_KEY.encode()].decode()
     knobs = {
@@ -92,8 +92,8 @@ def decode_tables_id(content: bytes) -> str:
         Exception: The file is damaged; zipfile and NumPy raise several types of errors.
     """
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
-        if (damaged := archive.testzip()) is not None:
-            raise ValueError(f"{damaged} is damaged")
+        if (damaged_name := archive.testzip()) is not None:
+            raise ValueError(f"{damaged_name} is damaged")
     with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
         return str(arrays[_CHUNK_ID_KEY])
 

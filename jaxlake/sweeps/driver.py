@@ -73,12 +73,12 @@ def run(
     if not (folder.path / MANIFEST).exists():
         _require_memory(spec)
     folder.create_or_verify()
-    remaining = [chunk for chunk in chunks if not folder.has_chunk(chunk)]
+    remaining_chunks = [chunk for chunk in chunks if not folder.has_chunk(chunk)]
     report = progress or (lambda _: None)
     meter = _ProgressMeter(spec, len(chunks))
-    chunks_done = len(chunks) - len(remaining)
+    chunks_done = len(chunks) - len(remaining_chunks)
     report(meter.update(chunks_done))
-    for chunk, result in _run_chunks(spec, remaining, devices):
+    for chunk, result in _run_chunks(spec, remaining_chunks, devices):
         folder.write(chunk, result)
         chunks_done += 1
         report(meter.update(chunks_done))
@@ -97,10 +97,10 @@ def _require_memory(spec: SweepSpec) -> None:
 
 def local_chunks(spec: SweepSpec, part: tuple[int, int]) -> range:
     """Return the chunks of a part that belong to this process; raise `SweepError` if invalid."""
-    index, parts = part
-    if not 0 <= index < parts:
+    index, num_parts = part
+    if not 0 <= index < num_parts:
         raise SweepError(f"part must be (i, n) with 0 <= i < n, got {part}")
-    return range(index, spec.chunks, parts)[jax.process_index() :: jax.process_count()]
+    return range(index, spec.chunks, num_parts)[jax.process_index() :: jax.process_count()]
 
 
 class ChunkRunner:
@@ -148,34 +148,34 @@ def _run_chunks(
         return
     runner = ChunkRunner(spec, devices)
     max_pending = 0 if runner.devices[0].platform == "cpu" else 1
-    pending: list[tuple[int, ChunkResult]] = []
+    pending_results: list[tuple[int, ChunkResult]] = []
     for chunk in chunks:
         chunk_range = spec.chunk_range(chunk)
         knobs = spec.columns(chunk_range.start, chunk_range.stop)
-        pending.append((chunk, runner(np.array(chunk_range), knobs)))
-        if len(pending) > max_pending:
-            yield jax.device_get(pending.pop(0))
-    yield from map(jax.device_get, pending)
+        pending_results.append((chunk, runner(np.array(chunk_range), knobs)))
+        if len(pending_results) > max_pending:
+            yield jax.device_get(pending_results.pop(0))
+    yield from map(jax.device_get, pending_results)
 
 
 class _ProgressMeter:
     """Progress and rate of a run, without the first chunk, whose time is mostly compilation."""
 
-    def __init__(self, spec: SweepSpec, chunks: int) -> None:
+    def __init__(self, spec: SweepSpec, total_chunks: int) -> None:
         self._chunk_boards = spec.chunk_size * spec.boards
-        self._chunks = chunks
+        self._total_chunks = total_chunks
         self._readings: list[tuple[float, int]] = []  # times in seconds, and chunks on disk
 
     def update(self, chunks_done: int) -> Progress:
         """Record that `chunks_done` chunks of this process are on disk; return the progress."""
         self._readings = [*self._readings[:2], (time.monotonic(), chunks_done)]
-        rate = seconds_left = None
+        boards_per_second = seconds_left = None
         if len(self._readings) == 3:
-            (start, chunks_at_start), (now, _) = self._readings[1:]
-            seconds_per_chunk = max(now - start, 1e-9) / (chunks_done - chunks_at_start)
-            rate = self._chunk_boards / seconds_per_chunk
-            seconds_left = seconds_per_chunk * (self._chunks - chunks_done)
-        return Progress(chunks_done, self._chunks, rate, seconds_left)
+            (start_time, chunks_at_start), (end_time, _) = self._readings[1:]
+            seconds_per_chunk = max(end_time - start_time, 1e-9) / (chunks_done - chunks_at_start)
+            boards_per_second = self._chunk_boards / seconds_per_chunk
+            seconds_left = seconds_per_chunk * (self._total_chunks - chunks_done)
+        return Progress(chunks_done, self._total_chunks, boards_per_second, seconds_left)
 
 
 def _wait_for_processes() -> None:

@@ -58,7 +58,7 @@ def estimate(
         SweepError: `part` is invalid, or pyarrow is not installed.
     """
     import_pyarrow()
-    chunks = len(local_chunks(spec, part))
+    num_chunks = len(local_chunks(spec, part))
     indices = np.linspace(0, spec.configurations - 1, spec.chunk_size).astype(np.int64)
     configurations = [spec.columns(index, index + 1) for index in indices.tolist()]
     knobs = {
@@ -74,17 +74,17 @@ def estimate(
     chunk_bytes = len(encode_rows(rows, spec.digest))
     if result.tables is not None:
         chunk_bytes += len(encode_tables(spec, indices, result.tables, spec.digest))
-    memory = runner.devices[0].memory_stats() or {}
+    memory_stats = runner.devices[0].memory_stats() or {}
     chunk_plans = spec.chunk_size * spec.boards * len(spec.joint_policies)
     return Estimate(
         configurations=spec.configurations,
         rows=spec.configurations * len(spec.joint_policies),
         boards=spec.configurations * spec.boards,
         missing_share=float(rows["missing"].sum()) / chunk_plans,
-        chunks=chunks,
+        chunks=num_chunks,
         chunk_bytes=chunk_bytes,
         host_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,  # in kB on Linux
-        device_bytes=memory.get("peak_bytes_in_use"),
+        device_bytes=memory_stats.get("peak_bytes_in_use"),
         compile_seconds=seconds[0],
         chunk_seconds=seconds[1],
     )

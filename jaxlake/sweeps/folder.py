@@ -71,7 +71,7 @@ class SweepFolder:
             raise SweepError(
                 f"{self.path}: has {min(foreign_names)!r} but no {MANIFEST}; use an empty folder"
             )
-        is_new = _retry_write(lambda: write_text_if_absent(path, _json_text(manifest)))
+        is_new = _retry_write(lambda: write_text_if_absent(path, _format_json(manifest)))
         if not is_new and (
             differences := _describe_differences(read_manifest(self.path), manifest)
         ):
@@ -116,7 +116,7 @@ class SweepFolder:
                 if digest is None:
                     return False
                 digests[name] = digest
-        path, text = self.path / MANIFEST, _json_text(self._make_manifest(digests))
+        path, text = self.path / MANIFEST, _format_json(self._make_manifest(digests))
         if path.read_text(encoding="utf-8") != text:
             _retry_write(lambda: write_text_atomic(path, text))
         remove_temporary_files(path)
@@ -169,17 +169,17 @@ def read_manifest(directory: str | AnyPath) -> dict[str, Any]:
     if not path.exists():
         raise SweepError(f"{path}: is missing, so the folder does not belong to a sweep")
     try:
-        value = load_json(path.read_text(encoding="utf-8"))
+        manifest = load_json(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise SweepError(f"{path}: can't be read: {error}") from None
-    if not isinstance(value, dict) or value.get("format") != _FORMAT:
+    if not isinstance(manifest, dict) or manifest.get("format") != _FORMAT:
         raise SweepError(f"{path}: format must be {_FORMAT!r}")
     for name in ("spec", "files"):
-        if not isinstance(value.get(name), dict):
-            raise SweepError(f"{path}: {name} must be a mapping, got {shorten(value.get(name))}")
-    if value.get("digest") != spec_digest(value["spec"]):
+        if not isinstance(manifest.get(name), dict):
+            raise SweepError(f"{path}: {name} must be a mapping, got {shorten(manifest.get(name))}")
+    if manifest.get("digest") != spec_digest(manifest["spec"]):
         raise SweepError(f"{path}: digest must be the SHA-256 of spec; the file was changed")
-    return value
+    return manifest
 
 
 def _replace_file(path: AnyPath, content: bytes) -> None:
@@ -218,11 +218,11 @@ def _flatten(prefix: str, value: Any) -> Iterator[tuple[str, Any]]:
     if not isinstance(value, Mapping):
         yield prefix, value
         return
-    for name, inner in value.items():
-        yield from _flatten(f"{prefix}.{name}" if prefix else name, inner)
+    for name, item in value.items():
+        yield from _flatten(f"{prefix}.{name}" if prefix else name, item)
 
 
-def _json_text(value: Mapping[str, Any]) -> str:
+def _format_json(value: Mapping[str, Any]) -> str:
     return json.dumps(value, indent=1) + "\n"
 
 

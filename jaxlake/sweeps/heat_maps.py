@@ -98,8 +98,8 @@ def plot(
         raise SweepError("rows must not be empty")
     _require_name("value", value, [name for name in rows if name not in (*_KEYS, *_NOT_RATES)])
     x_axis, y_axis = (_Axis.from_column(knob, rows[knob]) for knob in _choose_axes(rows, x, y))
-    names, rates = _compute_panels(rows, x_axis, y_axis, value)
-    layout = _panel_layout(rows, len(names))
+    panel_names, rates = _compute_panels(rows, x_axis, y_axis, value)
+    layout = _panel_layout(rows, len(panel_names))
 
     # A closed figure is displayed only once in notebooks.
     figure = pyplot.figure(figsize=_figure_size(layout.shape, x_axis, y_axis), layout="constrained")
@@ -113,7 +113,7 @@ def plot(
         if panel < 0:
             axes.set_visible(False)
             continue
-        axes.set_title(names[panel], fontsize="small")
+        axes.set_title(panel_names[panel], fontsize="small")
         image = _draw_panel(axes, rates[panel], limits)
         x_axis.label_ticks(axes.xaxis)
         axes.xaxis.set_tick_params(labelbottom=bool(panel_below < 0))
@@ -122,11 +122,11 @@ def plot(
     figure.colorbar(image, ax=grid, label=label, aspect=30, pad=0.02)
     figure.supxlabel(x_axis.label, fontsize="medium")
     figure.supylabel(y_axis.label, fontsize="medium")
-    title = _describe_fixed_knobs(rows, x_axis, y_axis)
+    title_parts = _describe_fixed_knobs(rows, x_axis, y_axis)
     if np.isnan(rates).any():
         denominator = _DENOMINATORS.get(value, ("boards",))[0]
-        title.append(f"grey: no {_LABELS.get(denominator, denominator)}")
-    figure.suptitle(", ".join(title), fontsize="medium")
+        title_parts.append(f"grey: no {_LABELS.get(denominator, denominator)}")
+    figure.suptitle(", ".join(title_parts), fontsize="medium")
     return figure
 
 
@@ -169,17 +169,17 @@ def _choose_axes(rows: Rows, x: str | None, y: str | None) -> tuple[str, str]:
             _require_name(option, name, AXES)
     if x is not None and x == y:
         raise SweepError(f"x and y must be different knobs, got {x} for both")
-    unused = [name for name in AXES if name not in (x, y)]
-    unused.sort(key=lambda name: not _is_varying(rows, name))
-    x = x or unused.pop(0)
-    return x, y or unused.pop(0)
+    unused_knobs = [name for name in AXES if name not in (x, y)]
+    unused_knobs.sort(key=lambda name: not _is_varying(rows, name))
+    x = x or unused_knobs.pop(0)
+    return x, y or unused_knobs.pop(0)
 
 
-def _require_name(option: str, name: str, allowed: Any) -> None:
-    if name not in allowed:
-        names = ", ".join(allowed)
+def _require_name(option: str, name: str, allowed_names: Any) -> None:
+    if name not in allowed_names:
+        names = ", ".join(allowed_names)
         raise SweepError(
-            f"{option} must be one of {names}, got {name}{did_you_mean(name, allowed)}"
+            f"{option} must be one of {names}, got {name}{did_you_mean(name, allowed_names)}"
         )
 
 
@@ -192,31 +192,32 @@ def _compute_panels(rows: Rows, x: _Axis, y: _Axis, value: str) -> tuple[list[st
     knobs = [name for name in _PANELS if name not in (x.knob, y.knob)]
     uniques = [np.unique(rows[name], return_inverse=True) for name in knobs]
     values, indices = zip(*uniques, strict=True)
-    counts = list(map(len, values))
-    panels = math.prod(counts)
-    if panels > _MAX_PANELS:
+    value_counts = list(map(len, values))
+    num_panels = math.prod(value_counts)
+    if num_panels > _MAX_PANELS:
         raise SweepError(
-            f"x and y must leave at most {_MAX_PANELS} panels, got {panels} panels for "
+            f"x and y must leave at most {_MAX_PANELS} panels, got {num_panels} panels for "
             f"{', '.join(knobs)}"
         )
-    varying = [knob for knob, count in zip(knobs, counts, strict=True) if count > 1]
+    varying_knobs = [knob for knob, count in zip(knobs, value_counts, strict=True) if count > 1]
     settings = [dict(zip(knobs, setting, strict=True)) for setting in itertools.product(*values)]
-    names = [
-        ", ".join(_format_setting(knob, setting[knob]) for knob in varying) for setting in settings
+    panel_names = [
+        ", ".join(_format_setting(knob, setting[knob]) for knob in varying_knobs)
+        for setting in settings
     ]
-    shape = (*counts, len(y.values), len(x.values))
+    shape = (*value_counts, len(y.values), len(x.values))
     flat_bins = np.ravel_multi_index((*indices, y.row_bins, x.row_bins), shape)
 
     def sum_counters(counters: tuple[str, ...]) -> np.ndarray:
         # float64 represents sums below 2**53 exactly.
         sums = np.bincount(flat_bins, sum(rows[name] for name in counters), math.prod(shape))
-        return sums.reshape(panels, *shape[-2:])
+        return sums.reshape(num_panels, *shape[-2:])
 
     numerator = sum_counters((value,))
     denominator = sum_counters(_DENOMINATORS.get(value, ("boards",)))
-    nan = np.full_like(numerator, np.nan)
-    rates = np.divide(numerator, denominator, out=nan, where=denominator > 0)
-    return names, rates if value in _MEANS else 100 * rates
+    nan_rates = np.full_like(numerator, np.nan)
+    rates = np.divide(numerator, denominator, out=nan_rates, where=denominator > 0)
+    return panel_names, rates if value in _MEANS else 100 * rates
 
 
 def _format_setting(knob: str, value: Any) -> str:
@@ -227,15 +228,15 @@ def _format_setting(knob: str, value: Any) -> str:
     return str(value).replace("_", " ")
 
 
-def _panel_layout(rows: Rows, panels: int) -> np.ndarray:
+def _panel_layout(rows: Rows, num_panels: int) -> np.ndarray:
     """Return the panel at each grid position, -1 for none; each policy starts a new row."""
-    by_policy = np.arange(panels).reshape(len(np.unique(rows["policy"])), -1)
-    if by_policy.shape[1] == 1:
-        by_policy = by_policy.T
-    num_rows = math.ceil(by_policy.shape[1] / _MAX_COLUMNS)
-    num_columns = math.ceil(by_policy.shape[1] / num_rows)
-    padding = ((0, 0), (0, num_rows * num_columns - by_policy.shape[1]))
-    return np.pad(by_policy, padding, constant_values=-1).reshape(-1, num_columns)
+    panel_grid = np.arange(num_panels).reshape(len(np.unique(rows["policy"])), -1)
+    if panel_grid.shape[1] == 1:
+        panel_grid = panel_grid.T
+    num_rows = math.ceil(panel_grid.shape[1] / _MAX_COLUMNS)
+    num_columns = math.ceil(panel_grid.shape[1] / num_rows)
+    padding = ((0, 0), (0, num_rows * num_columns - panel_grid.shape[1]))
+    return np.pad(panel_grid, padding, constant_values=-1).reshape(-1, num_columns)
 
 
 def _figure_size(shape: tuple[int, ...], x: _Axis, y: _Axis) -> tuple[float, float]:

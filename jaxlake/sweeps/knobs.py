@@ -58,9 +58,9 @@ class Choice:
         """The largest value."""
         return float(self.values.max())
 
-    def draw(self, uniform: np.ndarray) -> np.ndarray:
+    def draw(self, fractions: np.ndarray) -> np.ndarray:
         """Return one value for each number in [0, 1)."""
-        values: np.ndarray = self.values[(uniform * self.count).astype(np.int64)]
+        values: np.ndarray = self.values[(fractions * self.count).astype(np.int64)]
         return values
 
 
@@ -77,12 +77,12 @@ class Range:
         """The range in JSON types."""
         return {"from": self.low, "to": self.high}
 
-    def draw(self, uniform: np.ndarray) -> np.ndarray:
+    def draw(self, fractions: np.ndarray) -> np.ndarray:
         """Return one number for each number in [0, 1); ratios have float32 precision."""
         if self.is_integer:
             span = self.high - self.low + 1
-            return (self.low + np.floor(uniform * span)).astype(np.int32)
-        ratios = self.low + uniform * (self.high - self.low)
+            return (self.low + np.floor(fractions * span)).astype(np.int32)
+        ratios = self.low + fractions * (self.high - self.low)
         return ratios.astype(np.float32).astype(np.float64)
 
 
@@ -126,8 +126,8 @@ def _parse_choice(field: str, knob: KnobLimits, value: Any, *, distinct: bool) -
         raise SweepError(f"{field} must have 1 to {MAX_VALUES:,} values, got {len(value):,}")
     numbers = [_parse_number(field, knob, item) for item in value]
     if distinct and len(set(numbers)) < len(numbers):
-        repeated = Counter(numbers).most_common(1)[0][0]
-        raise SweepError(f"{field} must have distinct values, got {repeated:g} twice")
+        repeated_number = Counter(numbers).most_common(1)[0][0]
+        raise SweepError(f"{field} must have distinct values, got {repeated_number:g} twice")
     return Choice(_to_array(knob, numbers), numbers)
 
 

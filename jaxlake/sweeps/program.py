@@ -73,13 +73,13 @@ def chunk_program(
     if not devices:
         raise ValueError("devices must have at least one device, got none")
     mesh = jax.sharding.Mesh(np.array(devices), ("configurations",))
-    replicated = jax.sharding.PartitionSpec()
-    sharded = jax.sharding.PartitionSpec("configurations")
+    replicated_spec = jax.sharding.PartitionSpec()
+    sharded_spec = jax.sharding.PartitionSpec("configurations")
     run_shards = jax.shard_map(
         partial(_run_configurations, options, devices[0].platform),
         mesh=mesh,
-        in_specs=(replicated, sharded, sharded),
-        out_specs=sharded,
+        in_specs=(replicated_spec, sharded_spec, sharded_spec),
+        out_specs=sharded_spec,
     )
 
     def run(key: jax.Array, params: LakeParams, indices: jax.Array) -> ChunkResult:
@@ -92,7 +92,7 @@ def chunk_program(
         result = run_shards(key, params, jnp.asarray(indices, jnp.uint32)[rows % C])
         return jax.tree.map(lambda leaf: leaf[:C], result)
 
-    program = jit_search(run, out_shardings=jax.sharding.NamedSharding(mesh, replicated))
+    program = jit_search(run, out_shardings=jax.sharding.NamedSharding(mesh, replicated_spec))
     local_devices = [device for device in devices if device.process_index == jax.process_index()]
 
     def run_on_devices(key: jax.Array, params: LakeParams, indices: jax.Array) -> ChunkResult:

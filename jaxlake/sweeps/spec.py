@@ -159,9 +159,9 @@ class SweepSpec:
         if self.chunk is not None:
             return min(int(self.chunk), self.configurations)
         size = _BOARDS_PER_CHUNK // self.boards // 4 ** max(0, self.max_agents - 2)
-        limit = _MAX_TABLES // len(self.policies) if self.tables else _MAX_DEFAULT_CHUNK
+        max_default_size = _MAX_TABLES // len(self.policies) if self.tables else _MAX_DEFAULT_CHUNK
         min_size = -(-self.configurations // MAX_CHUNKS)
-        return max(1, min_size, min(size, limit, self.configurations))
+        return max(1, min_size, min(size, max_default_size, self.configurations))
 
     @property
     def chunks(self) -> int:
@@ -246,8 +246,8 @@ class SweepSpec:
     @cached_property
     def _section(self) -> str:
         if (self.grid is None) == (self.samples is None):
-            got = "neither" if self.grid is None else "both"
-            raise SweepError(f"exactly one of grid and samples must be set, got {got}")
+            quantity = "neither" if self.grid is None else "both"
+            raise SweepError(f"exactly one of grid and samples must be set, got {quantity}")
         return "samples" if self.grid is None else "grid"
 
     @property
