@@ -100,17 +100,17 @@ def number(
     kind: type[Number], low: float = -math.inf, high: float = math.inf
 ) -> Callable[[str], Number]:
     """Return an argument type for numbers from `low` to `high`."""
-    allowed = f"at least {low}" if high == math.inf else f"from {low} to {high}"
+    limits_text = f"at least {low}" if high == math.inf else f"from {low} to {high}"
     noun = "a whole number" if kind is int else "a number"
 
     def parse(text: str) -> Number:
         try:
             value = kind(text)
         except ValueError:
-            problem = f"must be {noun} {allowed}, got {text!r}"
+            problem = f"must be {noun} {limits_text}, got {text!r}"
             raise argparse.ArgumentTypeError(problem) from None
         if not low <= value <= high:  # also rejects NaN
-            raise argparse.ArgumentTypeError(f"must be {allowed}, got {text}")
+            raise argparse.ArgumentTypeError(f"must be {limits_text}, got {text}")
         return value
 
     return parse

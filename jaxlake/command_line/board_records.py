@@ -134,16 +134,16 @@ def _process_in_batches(
     records: Iterator[tuple[int, _Request | RecordError]],
     process: Callable[[Sequence[_Request], int], list[Record]],
 ) -> Results:
-    small, large = _BATCH_SIZES
-    chunk = list(itertools.islice(records, large))
+    small_size, large_size = _BATCH_SIZES
+    chunk = list(itertools.islice(records, large_size))
     # All batches of the input have the same size, so that each program is compiled once.
-    batch_size = small if len(chunk) <= small else large
+    batch_size = small_size if len(chunk) <= small_size else large_size
     while chunk:
         requests = [request for _, request in chunk if isinstance(request, _Request)]
         results = iter(process(requests, batch_size))
         for number, request in chunk:
             yield number, request.result if isinstance(request, RecordError) else next(results)
-        chunk = list(itertools.islice(records, large))
+        chunk = list(itertools.islice(records, large_size))
 
 
 def _parse_board_and_plan(record: Record) -> _Request:
@@ -159,8 +159,8 @@ def _parse_board_and_plan(record: Record) -> _Request:
     else:
         raise RecordError(f"text must be a string, got {clip_json(text)}")
     request = replace(request, answer=answer)
-    if (steps := request.num_steps) > MAX_STEPS:
-        raise RecordError(f"{fields[0]} must have at most {MAX_STEPS} steps, got {steps}")
+    if (num_steps := request.num_steps) > MAX_STEPS:
+        raise RecordError(f"{fields[0]} must have at most {MAX_STEPS} steps, got {num_steps}")
     return request
 
 
@@ -174,7 +174,7 @@ def _parse_board(record: Record) -> _Request:
     if not MIN_SIZE <= len(grid) <= MAX_SIZE:
         raise RecordError(f"grid must have {MIN_SIZE} to {MAX_SIZE} rows, got {len(grid)}")
     try:
-        size = min(limit for limit in HORIZONS if limit >= len(grid))
+        size = min(padded_size for padded_size in HORIZONS if padded_size >= len(grid))
         board = jaxlake.parse_grid(grid, max_size=size, max_agents=MAX_AGENTS)
         return _Request(record["id"], board, grid)
     except GridError as error:
@@ -184,24 +184,24 @@ def _parse_board(record: Record) -> _Request:
 def _parse_action_names(plan: Any, num_agents: int) -> Answer:
     """Parse a plan of action names; the answer to an invalid plan has a reason."""
 
-    def invalid(reason: str) -> Answer:
+    def reject(reason: str) -> Answer:
         return Answer(parsed=False, plan=None, reason=reason)
 
     if not isinstance(plan, list) or not all(isinstance(names, list) for names in plan):
-        return invalid(f"plan must be a list of actions for each agent, got {clip_json(plan)}")
+        return reject(f"plan must be a list of actions for each agent, got {clip_json(plan)}")
     if len(plan) != num_agents:
-        return invalid(f"plan must have {num_agents} lists of actions, got {len(plan)}")
+        return reject(f"plan must have {num_agents} lists of actions, got {len(plan)}")
     for agent, names in enumerate(plan):
         for step, name in enumerate(names):
             # Upper-casing non-ASCII letters may produce the letters of an action.
             if not (isinstance(name, str) and name.isascii()) or name.upper() not in ACTIONS:
-                allowed = ", ".join(ACTIONS)
-                return invalid(
-                    f"step {step} of agent {agent} in plan must be one of {allowed}, got "
+                allowed_names = ", ".join(ACTIONS)
+                return reject(
+                    f"step {step} of agent {agent} in plan must be one of {allowed_names}, got "
                     f"{clip_json(name)}"
                 )
-    numbers = tuple(tuple(int(Action[name.upper()]) for name in names) for names in plan)
-    return Answer(parsed=True, plan=numbers, reason=None)
+    action_numbers = tuple(tuple(int(Action[name.upper()]) for name in names) for names in plan)
+    return Answer(parsed=True, plan=action_numbers, reason=None)
 
 
 def _solution_records(requests: Sequence[_Request], batch_size: int) -> list[Record]:
@@ -216,11 +216,11 @@ def _outcome_records(
 ) -> list[Record]:
     if not requests:
         return []
-    unknown: Solution = jax.device_get(unknown_solution(0, MAX_AGENTS))
-    solutions = _solve(requests, batch_size) if optimum else [unknown] * len(requests)
+    unknown_optimum: Solution = jax.device_get(unknown_solution(0, MAX_AGENTS))
+    solutions = _solve(requests, batch_size) if optimum else [unknown_optimum] * len(requests)
     # Verification reads only the optima, and plans of different shapes can't be stacked.
-    no_plan: Any = np.zeros((0, MAX_AGENTS), np.int8)
-    optima = [replace(solution, plan=no_plan, makespan_plan=no_plan) for solution in solutions]
+    empty: Any = np.zeros((0, MAX_AGENTS), np.int8)
+    optima = [replace(solution, plan=empty, makespan_plan=empty) for solution in solutions]
     num_steps = max(request.num_steps for request in requests)
     outcomes = judge_answers(
         [request.answer for request in requests],
@@ -236,14 +236,14 @@ def _outcome_records(
 
 def _outcome_record(request: _Request, outcome: Outcome, solution: Solution) -> Record:
     failure = Failure(int(outcome.failure))
-    optimum_known = solution.status != Status.UNKNOWN
+    has_optimum = solution.status != Status.UNKNOWN
     reason = {} if request.answer.reason is None else {"reason": request.answer.reason}
     return {
         "id": request.id,
         "parsed": bool(outcome.parsed),
         "valid": bool(outcome.valid),
-        "optimal_sum_of_costs": bool(outcome.optimal_sum_of_costs) if optimum_known else None,
-        "optimal_makespan": bool(outcome.optimal_makespan) if optimum_known else None,
+        "optimal_sum_of_costs": bool(outcome.optimal_sum_of_costs) if has_optimum else None,
+        "optimal_makespan": bool(outcome.optimal_makespan) if has_optimum else None,
         "failure": None if failure == Failure.NONE else failure.label,
         **{
             name: int(value) if (value := getattr(outcome, name)) >= 0 else None
@@ -256,13 +256,15 @@ def _outcome_record(request: _Request, outcome: Outcome, solution: Solution) -> 
 def _solve(requests: Sequence[_Request], batch_size: int) -> list[Solution]:
     """Solve boards, and retry UNKNOWN boards of few agents with a longer horizon."""
     solutions = _solve_mixed_sizes(requests, batch_size)
-    retries = [
+    retry_indices = [
         index
         for index, request in enumerate(requests)
         if solutions[index].status == Status.UNKNOWN and request.num_agents <= _RETRY_MAX_AGENTS
     ]
-    retried = _solve_mixed_sizes([requests[i] for i in retries], batch_size, _RETRY_HORIZON)
-    for index, solution in zip(retries, retried, strict=True):
+    retry_solutions = _solve_mixed_sizes(
+        [requests[i] for i in retry_indices], batch_size, _RETRY_HORIZON
+    )
+    for index, solution in zip(retry_indices, retry_solutions, strict=True):
         solutions[index] = solution
     return solutions
 
@@ -273,14 +275,16 @@ def _solve_mixed_sizes(
     """Solve boards in batches of equal padding, and return the solutions in order."""
     indices_by_padding: dict[tuple[int, int], list[int]] = defaultdict(list)
     for index, request in enumerate(requests):
-        slots = min(limit for limit in _AGENT_SLOTS if limit >= request.num_agents)
-        indices_by_padding[np.shape(request.board.holes)[-1], slots].append(index)
+        num_slots = min(count for count in _AGENT_SLOTS if count >= request.num_agents)
+        indices_by_padding[np.shape(request.board.holes)[-1], num_slots].append(index)
     solutions: dict[int, Solution] = {}
-    for (size, slots), indices in indices_by_padding.items():
-        boards = [_cut_slots(requests[index].board, slots) for index in indices]
-        limit = _RETRY_BATCH_SIZE if horizon else _MAX_BATCH_SIZES[size]
-        solved = _solve_in_batches(boards, min(batch_size, limit), horizon or HORIZONS[size])
-        solutions.update(zip(indices, solved, strict=True))
+    for (size, num_slots), indices in indices_by_padding.items():
+        boards = [_cut_slots(requests[index].board, num_slots) for index in indices]
+        max_batch = _RETRY_BATCH_SIZE if horizon else _MAX_BATCH_SIZES[size]
+        batch_solutions = _solve_in_batches(
+            boards, min(batch_size, max_batch), horizon or HORIZONS[size]
+        )
+        solutions.update(zip(indices, batch_solutions, strict=True))
     return [solutions[index] for index in range(len(requests))]
 
 
@@ -292,12 +296,14 @@ def _solve_in_batches(boards: list[Instance], batch_size: int, horizon: int) -> 
     for start in range(0, len(boards), batch_size):
         batch = boards[start : start + batch_size]
         padding = [empty_board] * (batch_size - len(batch))
-        solved = jax.device_get(solve_batch(stack_instances(batch + padding), horizon=horizon))
+        batch_solutions = jax.device_get(
+            solve_batch(stack_instances(batch + padding), horizon=horizon)
+        )
         for row in range(len(batch)):
-            solutions.append(jax.tree.map(lambda leaf, row=row: leaf[row], solved))
+            solutions.append(jax.tree.map(lambda leaf, row=row: leaf[row], batch_solutions))
     return solutions
 
 
-def _cut_slots(board: Instance, slots: int) -> Instance:
-    fields = {name: getattr(board, name)[:slots] for name in ("starts", "goals", "agent_mask")}
+def _cut_slots(board: Instance, num_slots: int) -> Instance:
+    fields = {name: getattr(board, name)[:num_slots] for name in ("starts", "goals", "agent_mask")}
     return replace(board, **fields)

@@ -48,17 +48,17 @@ def write_boards(args: argparse.Namespace) -> tuple[int, list[str]]:
     Returns:
         The number of boards, and one sentence per board that cannot be converted.
     """
-    skipped: list[str] = []
-    boards = _read_source(args, skipped)
+    skip_reasons: list[str] = []
+    boards = _read_source(args, skip_reasons)
     if args.target.suffix == ".jsonl":
-        return _write_lines(args.target, boards, skipped), skipped
-    return _write_movingai(args.target, boards), skipped
+        return _write_lines(args.target, boards, skip_reasons), skip_reasons
+    return _write_movingai(args.target, boards), skip_reasons
 
 
-def _read_source(args: argparse.Namespace, skipped: list[str]) -> Boards:
+def _read_source(args: argparse.Namespace, skip_reasons: list[str]) -> Boards:
     source = args.source
     if source.suffix == ".scen":
-        return _read_scenarios(source, args.map, args.agents, skipped)
+        return _read_scenarios(source, args.map, args.agents, skip_reasons)
     if (source / "manifest.json").exists():
         return _read_set(source)
     if source.suffix == ".jsonl" and source.is_file():
@@ -68,27 +68,29 @@ def _read_source(args: argparse.Namespace, skipped: list[str]) -> Boards:
     return _read_published(source)
 
 
-def _read_scenarios(source: Path, map_file: Path, agents: int, skipped: list[str]) -> Boards:
-    """Yield one board for each `agents` consecutive rows of a .scen file."""
+def _read_scenarios(
+    source: Path, map_file: Path, num_agents: int, skip_reasons: list[str]
+) -> Boards:
+    """Yield one board for each `num_agents` consecutive rows of a .scen file."""
     from jaxlake import datasets
 
     passable, scenarios = datasets.read_map(map_file), datasets.read_scen(source)
     datasets.check_map_name(scenarios, map_file)
-    num_boards, unused = divmod(len(scenarios), agents)
+    num_boards, num_unused = divmod(len(scenarios), num_agents)
     if not num_boards:
         raise UserError(
             f"--agents must be at most {len(scenarios)}, the number of rows of {source}, "
-            f"got {agents}"
+            f"got {num_agents}"
         )
-    if unused:
-        print(f"jaxlake: {source}: the last {unused} rows are not used", file=sys.stderr)
+    if num_unused:
+        print(f"jaxlake: {source}: the last {num_unused} rows are not used", file=sys.stderr)
     for number in range(num_boards):
         name = f"{source.stem}-{number:05d}"
-        rows = scenarios[number * agents : (number + 1) * agents]
+        rows = scenarios[number * num_agents : (number + 1) * num_agents]
         try:
-            board = datasets.instance_from_scenarios(passable, rows, agents)
+            board = datasets.instance_from_scenarios(passable, rows, num_agents)
         except datasets.DatasetError as error:
-            skipped.append(f"{name}: {error}")
+            skip_reasons.append(f"{name}: {error}")
         else:
             yield name, board
 
@@ -125,7 +127,7 @@ def _read_published(source: Path) -> Boards:
         yield row.sample_id if row.config is None else f"{row.config}_{row.sample_id}", row.instance
 
 
-def _write_lines(target: Path, boards: Boards, skipped: list[str]) -> int:
+def _write_lines(target: Path, boards: Boards, skip_reasons: list[str]) -> int:
     from jaxlake import GridError, format_grid
 
     count = 0
@@ -134,7 +136,7 @@ def _write_lines(target: Path, boards: Boards, skipped: list[str]) -> int:
             try:
                 grid = format_grid(board)
             except GridError as error:
-                skipped.append(f"{name}: {error}")
+                skip_reasons.append(f"{name}: {error}")
                 continue
             out.write(json.dumps({"id": name, "grid": grid}) + "\n")
             count += 1

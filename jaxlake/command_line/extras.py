@@ -38,8 +38,8 @@ def install_command(package: str, *, for_training: bool = False) -> str:
         extra for extra, names in get_requirements().items() if distribution in names and extra
     ]
     if extras:
-        preferred = "train" if for_training else "sweeps"
-        extra = preferred if preferred in extras else extras[0]
+        preferred_extra = "train" if for_training else "sweeps"
+        extra = preferred_extra if preferred_extra in extras else extras[0]
         return f"pip install 'jaxlake[{extra}]' (in a clone: '.[{extra}]')"
     return f"pip install {distribution}"
 

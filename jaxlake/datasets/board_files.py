@@ -135,8 +135,8 @@ def check_leaves(boards: Generated, max_size: int, max_agents: int, horizon: int
     )
     for leaf, template in zip(leaves, templates, strict=True):
         if leaf.dtype != template.dtype or leaf.shape != (len(boards.component), *template.shape):
-            expected = f"{template.dtype} {template.shape} per board"
-            raise ValueError(f"an array must be {expected}, got {leaf.dtype} {leaf.shape}")
+            expected_type = f"{template.dtype} {template.shape} per board"
+            raise ValueError(f"an array must be {expected_type}, got {leaf.dtype} {leaf.shape}")
     check_board_values(boards.instances)
 
 

@@ -146,11 +146,11 @@ def make_set(
     directory = as_path(directory)
     _write_manifest(directory, manifest)
     parts = range(worker[0], manifest.num_parts, worker[1])
-    remaining = [part for part in parts if not _has_part(directory, part, manifest)]
+    remaining_parts = [part for part in parts if not _has_part(directory, part, manifest)]
     report = progress or (lambda *_: None)
-    num_finished = len(parts) - len(remaining)
+    num_finished = len(parts) - len(remaining_parts)
     report(num_finished, len(parts))
-    for part in remaining:
+    for part in remaining_parts:
         path = part_path(directory, part)
         remove_temporary_files(path)
         boards = _make_part(key, params, part, manifest)
@@ -173,13 +173,13 @@ def read_manifest(directory: str | AnyPath) -> Manifest:
     if not path.exists():
         raise DatasetError(f"{path.parent}: must be the folder of a set, but {MANIFEST} is missing")
     try:
-        value = load_json(read_text(path))
+        fields = load_json(read_text(path))
     except ValueError as error:
         raise DatasetError(f"{path}: {error}") from None
-    if not isinstance(value, dict) or value.get("format") != _FORMAT:
+    if not isinstance(fields, dict) or fields.get("format") != _FORMAT:
         raise DatasetError(f"{path}: format must be {_FORMAT!r}")
     try:
-        manifest = Manifest(**value)
+        manifest = Manifest(**fields)
         _check_manifest(manifest)
     except TypeError as error:
         raise DatasetError(f"{path}: a field is missing or unknown: {error!s:.200}") from None
@@ -230,10 +230,10 @@ def read_parts(directory: str | AnyPath) -> Iterator[Generated]:
             the file. Parts before a damaged one are yielded first.
     """
     manifest = read_manifest(directory)
-    if missing := missing_parts(directory):
+    if indices := missing_parts(directory):
         raise DatasetError(
-            f"{directory}: {len(missing)} of {manifest.num_parts} parts are missing, the first is "
-            f"{part_path(directory, missing[0]).name}; make the set again with the same arguments"
+            f"{directory}: {len(indices)} of {manifest.num_parts} parts are missing, the first is "
+            f"{part_path(directory, indices[0]).name}; make the set again with the same arguments"
         )
     for part in range(manifest.num_parts):
         path = part_path(directory, part)
@@ -278,9 +278,11 @@ def _check_arguments(
 def _check_counts(count: int, part_size: int) -> None:
     if not 1 <= part_size <= MAX_PART_SIZE:
         raise ValueError(f"part_size must be in [1, {MAX_PART_SIZE}], got {part_size}")
-    limit = MAX_PARTS * part_size
-    if not 1 <= count <= limit:
-        raise ValueError(f"count must be in [1, {limit}] if part_size is {part_size}, got {count}")
+    max_count = MAX_PARTS * part_size
+    if not 1 <= count <= max_count:
+        raise ValueError(
+            f"count must be in [1, {max_count}] if part_size is {part_size}, got {count}"
+        )
 
 
 def _write_manifest(directory: AnyPath, manifest: Manifest) -> None:
@@ -293,11 +295,11 @@ def _write_manifest(directory: AnyPath, manifest: Manifest) -> None:
         )
     if write_text_if_absent(path, manifest.text):
         return
-    stored = asdict(read_manifest(directory))
+    stored_fields = asdict(read_manifest(directory))
     for name, value in asdict(manifest).items():
-        if stored[name] != value:
+        if stored_fields[name] != value:
             raise DatasetError(
-                f"{path}: belongs to another set: {name}: the folder has {stored[name]}, "
+                f"{path}: belongs to another set: {name}: the folder has {stored_fields[name]}, "
                 f"this set has {value}"
             )
 

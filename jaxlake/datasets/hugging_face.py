@@ -62,20 +62,20 @@ def to_hugging_face(
             raise ValueError(
                 "solutions must be None for the output of generate, which contains them"
             )
-        filled = np.asarray(boards.filled)
+        is_filled = np.asarray(boards.filled)
         instances, solutions = jax.tree.map(
-            lambda leaf: np.asarray(leaf)[filled], (boards.instances, boards.solutions)
+            lambda leaf: np.asarray(leaf)[is_filled], (boards.instances, boards.solutions)
         )
     else:
         instances = boards
     if np.ndim(instances.size) != 1:
         raise ValueError(f"boards.size must have shape (B,), got {np.shape(instances.size)}")
-    count = len(instances.size)
-    if solutions is not None and len(solutions.status) != count:
-        raise ValueError(f"solutions must have {count} entries, got {len(solutions.status)}")
+    num_boards = len(instances.size)
+    if solutions is not None and len(solutions.status) != num_boards:
+        raise ValueError(f"solutions must have {num_boards} entries, got {len(solutions.status)}")
     batch = jax.tree.map(np.asarray, (instances, solutions))
     rows = []
-    for index in range(count):
+    for index in range(num_boards):
         board, solution = jax.tree.map(lambda leaf, index=index: leaf[index], batch)
         rows.append(_make_row(board, solution, prompt, chat))
     features = _make_features(solutions is not None, prompt is not None, chat)
@@ -104,18 +104,18 @@ def _make_features(has_solution: bool, has_prompt: bool, chat: bool) -> "Feature
 def _make_row(
     board: Instance, solution: Solution | None, style: PromptStyle | None, chat: bool
 ) -> dict[str, Any]:
-    agents = int(np.sum(board.agent_mask))
+    num_agents = int(np.sum(board.agent_mask))
     row: dict[str, Any] = {
         "grid": format_grid(board),
         "size": int(board.size),
-        "num_agents": agents,
+        "num_agents": num_agents,
     }
     if style is not None:
         text = render(board, style)
         row["prompt"] = [{"role": "user", "content": text}] if chat else text
     if solution is None:
         return row
-    plan = np.asarray(solution.plan)[:, :agents]
+    plan = np.asarray(solution.plan)[:, :num_agents]
     is_optimal = solution.status == Status.OPTIMAL
     answer = target(plan, style=style or "compact") if is_optimal else None
-    return row | solution_fields(solution, agents) | {"answer": answer}
+    return row | solution_fields(solution, num_agents) | {"answer": answer}

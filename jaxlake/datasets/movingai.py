@@ -59,21 +59,21 @@ def read_map(path: str | Path) -> np.ndarray:
             f"{path}: the first lines must be 'type octile', 'height H', 'width W' and 'map'"
         )
     height, width = int(header[1]), int(header[2])
-    body = lines[4:]
-    while len(body) > height and not body[-1].strip():
-        body.pop()
-    if len(body) != height:
-        raise DatasetError(f"{path}: the map must have {height} rows, got {len(body)}")
-    body = [row.rstrip() for row in body]
-    for number, row in enumerate(body, start=5):
+    map_rows = lines[4:]
+    while len(map_rows) > height and not map_rows[-1].strip():
+        map_rows.pop()
+    if len(map_rows) != height:
+        raise DatasetError(f"{path}: the map must have {height} rows, got {len(map_rows)}")
+    map_rows = [row.rstrip() for row in map_rows]
+    for number, row in enumerate(map_rows, start=5):
         if len(row) != width:
             raise DatasetError(f"{path}:{number}: a row must have {width} cells, got {len(row)}")
-        if unknown := set(row) - set(PASSABLE + BLOCKED):
+        if unknown_letters := set(row) - set(PASSABLE + BLOCKED):
             raise DatasetError(
                 f"{path}:{number}: cells must be {' '.join(PASSABLE)} (passable) or "
-                f"{' '.join(BLOCKED)} (blocked), got {min(unknown)!r}"
+                f"{' '.join(BLOCKED)} (blocked), got {min(unknown_letters)!r}"
             )
-    return np.array([[letter in PASSABLE for letter in row] for row in body])
+    return np.array([[letter in PASSABLE for letter in row] for row in map_rows])
 
 
 def read_scen(path: str | Path) -> list[Scenario]:
@@ -89,13 +89,13 @@ def read_scen(path: str | Path) -> list[Scenario]:
         header = lines[0][:40] if lines else ""
         raise DatasetError(f"{path}:1: the first line must be 'version 1', got {header!r}")
     return [
-        _scenario(line, f"{path}:{number}")
+        _parse_scenario(line, f"{path}:{number}")
         for number, line in enumerate(lines[1:], start=2)
         if line.strip()
     ]
 
 
-def _scenario(line: str, origin: str) -> Scenario:
+def _parse_scenario(line: str, origin: str) -> Scenario:
     # Names may contain blanks if columns are separated by tabs.
     fields = line.strip().split("\t") if "\t" in line else line.split()
     if len(fields) != len(_FIELDS):
@@ -105,8 +105,8 @@ def _scenario(line: str, origin: str) -> Scenario:
         )
     for name, text in zip(_FIELDS[2:8], fields[2:8], strict=True):
         if not (text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS):
-            allowed = f"a whole number of at most {_MAX_DIGITS} digits"
-            raise DatasetError(f"{origin}: {name} must be {allowed}, got {text[:20]!r}")
+            requirement = f"a whole number of at most {_MAX_DIGITS} digits"
+            raise DatasetError(f"{origin}: {name} must be {requirement}, got {text[:20]!r}")
     width, height, start_x, start_y, goal_x, goal_y = map(int, fields[2:8])
     return Scenario(fields[1], (height, width), (start_y, start_x), (goal_y, goal_x), origin)
 
@@ -147,8 +147,8 @@ def instance_from_scenarios(
     if not 1 <= num_agents <= len(scenarios):
         raise DatasetError(f"num_agents must be in [1, {len(scenarios)}], got {num_agents}")
     if side > MAX_SIZE:
-        limit = f"{MAX_SIZE}x{MAX_SIZE}"
-        raise DatasetError(f"the map must have at most {limit} cells, got {height}x{width}")
+        size_limit = f"{MAX_SIZE}x{MAX_SIZE}"
+        raise DatasetError(f"the map must have at most {size_limit} cells, got {height}x{width}")
     for row in scenarios[:num_agents]:
         if row.map_shape != (height, width):
             raise DatasetError(

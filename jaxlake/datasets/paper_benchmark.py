@@ -60,8 +60,8 @@ class Benchmark:
     @property
     def quota(self) -> np.ndarray:
         """Boards per wait ratio that need no wait and that need one, int64 (W, 2)."""
-        waits = [int(np.floor(ratio * self.boards_each + 0.5)) for ratio in self.wait_ratios]
-        return np.array([[self.boards_each - wait, wait] for wait in waits])
+        num_waits = [int(np.floor(ratio * self.boards_each + 0.5)) for ratio in self.wait_ratios]
+        return np.array([[self.boards_each - num_wait, num_wait] for num_wait in num_waits])
 
 
 V2 = Benchmark(
@@ -91,11 +91,11 @@ def make_cell(benchmark: Benchmark, agents: int, size: int) -> RowsByConfigurati
     """
     key = jax.random.key(benchmark.seed, impl="threefry2x32")
     key = jax.random.fold_in(jax.random.fold_in(key, agents), size)
-    digests = DigestSet()
+    digest_set = DigestSet()
     rows: RowsByConfiguration = {name: [] for name in benchmark.configurations}
-    for number, hole_ratio in enumerate(benchmark.hole_ratios):
-        boards_key = jax.random.fold_in(key, number)
-        boards = _make_boards(benchmark, boards_key, agents, size, hole_ratio, digests)
+    for ratio_index, hole_ratio in enumerate(benchmark.hole_ratios):
+        boards_key = jax.random.fold_in(key, ratio_index)
+        boards = _make_boards(benchmark, boards_key, agents, size, hole_ratio, digest_set)
         assignments = _assign_boards(boards, benchmark)
         for config, wait_ratio, board_indices in zip(
             rows, benchmark.wait_ratios, assignments, strict=True
@@ -173,8 +173,10 @@ def read_benchmark(directory: str | Path, *, benchmark: Benchmark = V2) -> RowsB
     rows: RowsByConfiguration = {name: [] for name in benchmark.configurations}
     for config, config_rows in rows.items():
         for location, row in read_rows(Path(directory) / f"{config}.jsonl"):
-            if missing := [field for field in _HASHED_FIELDS if field not in row]:
-                raise DatasetError(f"{location}: the fields {', '.join(missing)} are missing")
+            if missing_fields := [field for field in _HASHED_FIELDS if field not in row]:
+                raise DatasetError(
+                    f"{location}: the fields {', '.join(missing_fields)} are missing"
+                )
             config_rows.append(row)
     return rows
 
@@ -183,14 +185,14 @@ def make_record(benchmark: Benchmark, rows: Mapping[str, Sequence[Row]]) -> dict
     """Return the row counts and hashes of each cell and of the whole benchmark."""
     cells: dict[str, dict[str, Any]] = {}
     for agents, size in benchmark.cells:
-        count, digest = 0, hashlib.sha256()
+        num_rows, digest = 0, hashlib.sha256()
         for config in benchmark.configurations:
             for row in rows[config]:
                 if (row["num_agents"], row["size"]) == (agents, size):
                     values = [config, *(row[field] for field in _HASHED_FIELDS)]
                     digest.update(json.dumps(values, separators=(",", ":")).encode() + b"\n")
-                    count += 1
-        cells[cell_name(agents, size)] = {"rows": count, "sha256": digest.hexdigest()}
+                    num_rows += 1
+        cells[cell_name(agents, size)] = {"rows": num_rows, "sha256": digest.hexdigest()}
     cell_hashes = "".join(f"{name} {cell['sha256']}\n" for name, cell in cells.items())
     return {
         "version": benchmark.version,
@@ -223,7 +225,7 @@ def _make_boards(
     agents: int,
     size: int,
     hole_ratio: float,
-    digests: DigestSet,
+    digest_set: DigestSet,
 ) -> SolvedBoards:
     """Make the boards of one hole ratio.
 
@@ -234,23 +236,25 @@ def _make_boards(
     names = ("max_size", "max_agents", "horizon", "max_candidates")
     options = DrawOptions(int(counts.sum()), **{name: getattr(benchmark, name) for name in names})
     batches: list[SolvedBoards] = []
-    holes = min(int(hole_count(size, hole_ratio)), size * size - 2 * agents)
-    missing = counts.copy()
-    while missing.any():
-        if holes < 0:
+    num_holes = min(int(hole_count(size, hole_ratio)), size * size - 2 * agents)
+    num_missing = counts.copy()
+    while num_missing.any():
+        if num_holes < 0:
             raise DatasetError(
-                f"{cell_name(agents, size)}, hole_ratio {hole_ratio:g}: {missing.sum()} of "
+                f"{cell_name(agents, size)}, hole_ratio {hole_ratio:g}: {num_missing.sum()} of "
                 f"{counts.sum()} boards are missing, and there are none with fewer holes"
             )
-        params = lake_params(size, hole_ratio=holes / size**2, num_agents=agents)
+        params = lake_params(size, hole_ratio=num_holes / size**2, num_agents=agents)
         for attempt in range(2):
-            call_key = jax.random.fold_in(jax.random.fold_in(key, holes), attempt)
-            result = fill_quotas(call_key, params, missing[None], digests, options, oversample=True)
+            call_key = jax.random.fold_in(jax.random.fold_in(key, num_holes), attempt)
+            result = fill_quotas(
+                call_key, params, num_missing[None], digest_set, options, oversample=True
+            )
             batches.append(result.boards)
-            missing = missing - result.counts[0]
+            num_missing = num_missing - result.counts[0]
             # The second attempt requests the other kind.
-            missing = missing[::-1] if missing.any() else missing
-        holes -= 1
+            num_missing = num_missing[::-1] if num_missing.any() else num_missing
+        num_holes -= 1
     return SolvedBoards.concatenate(batches)
 
 
@@ -260,11 +264,11 @@ def _assign_boards(boards: SolvedBoards, benchmark: Benchmark) -> list[list[tupl
     Boards that replace another kind come last and fill the remaining quotas.
     """
     kinds = np.asarray(boards.solutions.needs_wait).astype(int)
-    remaining = benchmark.quota.copy()
+    remaining_quotas = benchmark.quota.copy()
     assignments: list[list[tuple[int, bool]]] = [[] for _ in benchmark.configurations]
     for board_index, kind in enumerate(kinds.tolist()):
-        requested_kind = kind if remaining[:, kind].any() else 1 - kind
-        config = int(np.argmax(remaining[:, requested_kind] > 0))
-        remaining[config, requested_kind] -= 1
+        requested_kind = kind if remaining_quotas[:, kind].any() else 1 - kind
+        config = int(np.argmax(remaining_quotas[:, requested_kind] > 0))
+        remaining_quotas[config, requested_kind] -= 1
         assignments[config].append((board_index, bool(requested_kind)))
     return assignments

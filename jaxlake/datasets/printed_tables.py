@@ -35,14 +35,14 @@ class PublishedResult:
         The value of one size is impossible if no count out of 150 boards rounds to it. The value of
         all sizes is impossible if it differs from the mean over the sizes.
         """
-        printed = (self.valid, self.optimal)
+        printed_values = (self.valid, self.optimal)
         if self.means is None:
-            expected, tolerance = tuple(map(_nearest_rate, printed)), _ROUNDING
+            expected, tolerance = tuple(map(_nearest_rate, printed_values)), _ROUNDING
         else:  # both the means and the averaged values are rounded
             expected, tolerance = self.means, 2 * _ROUNDING
         return tuple(
             metric
-            for metric, expected_value, value in zip(METRICS, expected, printed, strict=True)
+            for metric, expected_value, value in zip(METRICS, expected, printed_values, strict=True)
             if not abs(expected_value - value) <= tolerance
         )
 
@@ -52,7 +52,7 @@ def published_results() -> tuple[PublishedResult, ...]:
     """Return the printed rows, in file order."""
     file = resources.files("jaxlake.datasets") / FILE_NAME
     rows = csv.DictReader(file.read_text(encoding="utf-8").splitlines())
-    printed = [
+    results = [
         PublishedResult(
             num_agents=int(row["num_agents"]),
             model=row["model"],
@@ -62,7 +62,7 @@ def published_results() -> tuple[PublishedResult, ...]:
         )
         for row in rows
     ]
-    return tuple(row if row.size is not None else _add_means(row, printed) for row in printed)
+    return tuple(row if row.size is not None else _add_means(row, results) for row in results)
 
 
 def published_models() -> tuple[str, ...]:
@@ -75,10 +75,10 @@ def _nearest_rate(percent: float) -> float:
     return 100.0 * round(percent * BOARDS / 100.0) / BOARDS
 
 
-def _add_means(aggregate: PublishedResult, printed: Iterable[PublishedResult]) -> PublishedResult:
+def _add_means(aggregate: PublishedResult, results: Iterable[PublishedResult]) -> PublishedResult:
     """Add the means over the cells of an aggregate, which have equal numbers of boards."""
     key = (aggregate.num_agents, aggregate.model)
-    cells = [row for row in printed if (row.num_agents, row.model) == key and row.size is not None]
-    valid = sum(row.valid for row in cells) / len(cells)
-    optimal = sum(row.optimal for row in cells) / len(cells)
+    rows = [row for row in results if (row.num_agents, row.model) == key and row.size is not None]
+    valid = sum(row.valid for row in rows) / len(rows)
+    optimal = sum(row.optimal for row in rows) / len(rows)
     return replace(aggregate, means=(valid, optimal))

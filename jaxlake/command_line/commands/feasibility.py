@@ -25,19 +25,19 @@ exit status: 0 the map was printed, 2 invalid input
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     describe(parser, run, _HELP)
-    ratio, holes = number(float, 0, 1), [0.0, 0.1, 0.2, 0.3, 0.4, 0.5]
+    ratio, hole_ratios = number(float, 0, 1), [0.0, 0.1, 0.2, 0.3, 0.4, 0.5]
     for name, kind, default, help_text in (
         ("--agents", number(int, 1, 5), [2], "agents on each board, 1 to 5 (2)"),
         ("--sizes", number(int, 2, 32), range(2, 11), "sides of the boards, 2 to 32 (2 to 10)"),
-        ("--hole-ratios", ratio, holes, "shares of all cells, 0 to 1 (0 to 0.5 by 0.1)"),
+        ("--hole-ratios", ratio, hole_ratios, "shares of all cells, 0 to 1 (0 to 0.5 by 0.1)"),
         ("--wait-ratios", ratio, [0.0, 0.25, 0.5, 0.75, 1.0], "shares that need a wait (quarters)"),
     ):
         parser.add_argument(
             name, metavar="X", type=kind, nargs="+", default=default, help=help_text
         )
     help_text = "candidates of each kind, 1 to 1,048,576 (2048)"
-    count = number(int, 1, 1 << 20)
-    parser.add_argument("--candidates", metavar="M", type=count, default=2048, help=help_text)
+    count_type = number(int, 1, 1 << 20)
+    parser.add_argument("--candidates", metavar="M", type=count_type, default=2048, help=help_text)
     parser.add_argument("--seed", metavar="S", type=seed, default=0, help="0 to 2**32 - 1 (0)")
 
 
@@ -49,12 +49,12 @@ def run(args: argparse.Namespace) -> int:
     key = threefry_key(args.seed)
     with user_errors(ValueError):
         rows = []
-        for agents in args.agents:
-            message = f"jaxlake: drawing boards of {_format_agents(agents)}"
+        for num_agents in args.agents:
+            message = f"jaxlake: drawing boards of {_format_agents(num_agents)}"
             print(message, file=sys.stderr, flush=True)
             rows += feasibility_map(
                 key,
-                num_agents=[agents],
+                num_agents=[num_agents],
                 sizes=args.sizes,
                 hole_ratios=args.hole_ratios,
                 wait_ratios=args.wait_ratios,
@@ -79,8 +79,8 @@ def _print_map(rows: "Sequence[FeasibilityRow]") -> None:
     wait_ratios: dict[tuple[str, str], list[str]] = {}
     for row in rows:
         if row.problem:
-            agents, size = _format_agents(row.num_agents), f"{row.size}x{row.size}"
-            kind = f"{agents}, {size}, holes {row.hole_ratio:g}"
+            agents_text, size_text = _format_agents(row.num_agents), f"{row.size}x{row.size}"
+            kind = f"{agents_text}, {size_text}, holes {row.hole_ratio:g}"
             wait_ratios.setdefault((kind, row.problem), []).append(f"{row.wait_ratio:g}")
     if wait_ratios:
         print()

@@ -76,27 +76,29 @@ def add_arguments(parser: CommandParser) -> None:
     describe(parser, None, _HELP)
     parser.default_action = "run"
     actions = add_actions(parser)
-    run = add_action(actions, "run", _run, "run a sweep; the default action", _RUN_HELP)
-    run.add_argument("spec", metavar="SPEC", type=local_path, help="a YAML file")
+    run_parser = add_action(actions, "run", _run, "run a sweep; the default action", _RUN_HELP)
+    run_parser.add_argument("spec", metavar="SPEC", type=local_path, help="a YAML file")
     help_text = "folder for the results: a new one, or that of a sweep to resume"
-    run.add_argument("--out", metavar="DIR", type=any_path, help=help_text)
+    run_parser.add_argument("--out", metavar="DIR", type=any_path, help=help_text)
     help_text = "run only every N-th chunk, from chunk I on"
-    run.add_argument("--part", metavar="I/N", type=work_part, default=(0, 1), help=help_text)
+    run_parser.add_argument("--part", metavar="I/N", type=work_part, default=(0, 1), help=help_text)
     help_text = "replace values of SPEC, by dotted keys"
-    run.add_argument(
+    run_parser.add_argument(
         "--set", metavar="KEY=VALUE", nargs="+", action="extend", default=[], help=help_text
     )
     help_text = "write nothing: run one chunk, and print size, memory and expected time"
-    run.add_argument("--dry-run", action="store_true", help=help_text)
-    plot = add_action(actions, "plot", _plot, "draw heat maps of the results", _PLOT_HELP)
-    plot.add_argument("results", metavar="RESULTS", type=any_path, help="the folder of a sweep")
+    run_parser.add_argument("--dry-run", action="store_true", help=help_text)
+    plot_parser = add_action(actions, "plot", _plot, "draw heat maps of the results", _PLOT_HELP)
+    plot_parser.add_argument(
+        "results", metavar="RESULTS", type=any_path, help="the folder of a sweep"
+    )
     help_text = "where to draw: .png, .svg or .pdf (default: the name of RESULTS with .png)"
-    plot.add_argument("--out", metavar="FILE", type=local_path, help=help_text)
+    plot_parser.add_argument("--out", metavar="FILE", type=local_path, help=help_text)
     for axis in ("x", "y"):
         help_text = "hole_ratio, wait_ratio, size or num_agents"
-        plot.add_argument(f"--{axis}", metavar="KNOB", help=help_text)
+        plot_parser.add_argument(f"--{axis}", metavar="KNOB", help=help_text)
     help_text = "a counter of the rows, such as agents_at_goal or missing (default: valid)"
-    plot.add_argument("--value", metavar="COUNTER", default="valid", help=help_text)
+    plot_parser.add_argument("--value", metavar="COUNTER", default="valid", help=help_text)
 
 
 def _run(args: argparse.Namespace) -> int:
@@ -112,9 +114,9 @@ def _run(args: argparse.Namespace) -> int:
     if args.dry_run:
         print(_forecast(spec, args.part))
         return 0
-    complete = run(spec, args.out, part=args.part, progress=_ProgressReporter())
-    rows = spec.configurations * len(spec.policies)
-    state = f"{rows:,} rows" if complete else f"part {args.part[0]}/{args.part[1]} is done"
+    is_complete = run(spec, args.out, part=args.part, progress=_ProgressReporter())
+    num_rows = spec.configurations * len(spec.policies)
+    state = f"{num_rows:,} rows" if is_complete else f"part {args.part[0]}/{args.part[1]} is done"
     print(f"{args.out}: {state}")
     return 0
 
