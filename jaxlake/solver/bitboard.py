@@ -30,9 +30,9 @@ def word_type(size: int) -> type[np.unsignedinteger]:
 def pack_rows(cells: jax.Array) -> jax.Array:
     """Pack bool (B, N, N) into words (N, B), one per row."""
     N = cells.shape[-1]
-    word = word_type(N)
-    weights = word(1) << np.arange(N, dtype=word)
-    return jnp.sum(jnp.where(cells, weights, word(0)), axis=-1, dtype=word).T
+    dtype = word_type(N)
+    weights = dtype(1) << np.arange(N, dtype=dtype)
+    return jnp.sum(jnp.where(cells, weights, dtype(0)), axis=-1, dtype=dtype).T
 
 
 def cell_numbers(positions: jax.Array) -> jax.Array:
@@ -43,9 +43,9 @@ def cell_numbers(positions: jax.Array) -> jax.Array:
 
 def row_and_bit(cells: jax.Array, rows: int) -> tuple[jax.Array, jax.Array]:
     """Return the row of each cell, int16 (...), and its bit in the row, 0 for negative cells."""
-    word = word_type(rows)
-    bits = jnp.where(cells >= 0, word(1) << (cells & (PITCH - 1)).astype(word), word(0))
-    return (cells >> ROW_SHIFT).astype(word), bits
+    dtype = word_type(rows)
+    bits = jnp.where(cells >= 0, dtype(1) << (cells & (PITCH - 1)).astype(dtype), dtype(0))
+    return (cells >> ROW_SHIFT).astype(dtype), bits
 
 
 def cell_bitboard(cells: jax.Array, rows: int) -> jax.Array:
@@ -63,11 +63,11 @@ def unite_cells(cell_rows: jax.Array, bits: jax.Array, rows: int, include: jax.A
         rows: Number of rows of the boards (static).
         include: bool (K, B), agents to include.
     """
-    numbers = np.arange(rows, dtype=bits.dtype)[:, None]
+    row_numbers = np.arange(rows, dtype=bits.dtype)[:, None]
     zero = jnp.zeros((), bits.dtype)
     boards = (
-        jnp.where((numbers == row[:, None]) & included, bit[:, None], zero)
-        for row, bit, included in zip(cell_rows, bits, include, strict=True)
+        jnp.where((row_numbers == row[:, None]) & is_included, bit[:, None], zero)
+        for row, bit, is_included in zip(cell_rows, bits, include, strict=True)
     )
     return reduce(jnp.bitwise_or, boards)
 
@@ -83,8 +83,8 @@ def find_only_cell(boards: jax.Array) -> jax.Array:
     zero = np.zeros((), boards.dtype)
     axis = boards.ndim - 2
     bit = jax.lax.reduce(boards, zero, jax.lax.bitwise_or, (axis,))
-    numbers = np.arange(boards.shape[-2], dtype=boards.dtype)[:, None]
-    row = jnp.max(jnp.where(boards != 0, numbers, zero), axis=axis)
+    row_numbers = np.arange(boards.shape[-2], dtype=boards.dtype)[:, None]
+    row = jnp.max(jnp.where(boards != 0, row_numbers, zero), axis=axis)
     # The number of ones in bit - 1 equals the position of a single bit.
     column = jax.lax.population_count(bit - jnp.ones((), boards.dtype))
     return (row.astype(jnp.int16) << ROW_SHIFT) + column.astype(jnp.int16)

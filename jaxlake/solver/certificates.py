@@ -91,7 +91,7 @@ def plan_in_order(
     State = tuple[PrioritisedPlans, tuple[jax.Array, ...], SearchBuffers, jax.Array]
 
     def plan_agent(rank: jax.Array, state: State) -> State:
-        plans, occupied, buffers, failed = state
+        plans, occupied, buffers, has_failed = state
         # An edge is blocked in both directions, so one set per axis is enough.
         cells, horizontal, vertical = occupied
         blocked = Blocked(cells, horizontal, horizontal, vertical, vertical)
@@ -99,36 +99,36 @@ def plan_in_order(
         start, goal = materialize(
             (cell_bitboard(starts[rank], rows), cell_bitboard(goals[rank], rows)), opaque_true
         )
-        absent = goals[rank] == ABSENT
-        last = jnp.where(failed | absent, jnp.int16(-1), latest[rank])
+        is_absent = goals[rank] == ABSENT
+        end = jnp.where(has_failed | is_absent, jnp.int16(-1), latest[rank])
         reachable = space_time.reach_goal(
-            start, goal, (blocked,), may_wait=True, earliest=0, latest=last, layers=buffers.layers
+            start, goal, (blocked,), may_wait=True, earliest=0, latest=end, layers=buffers.layers
         )
-        traced, path_buffer = space_time.trace_back(
+        traced_path, path_buffer = space_time.trace_back(
             goal, reachable, (blocked,), may_wait=True, buffer=buffers.cells, upwards=upwards
         )
-        arrival = jnp.where(absent, jnp.int16(0), reachable.arrival)
-        failed |= arrival == NEVER
-        path = materialize(jnp.where(absent, jnp.int16(ABSENT), traced.cells), opaque_true)
+        arrival = jnp.where(is_absent, jnp.int16(0), reachable.arrival)
+        has_failed |= arrival == NEVER
+        path = materialize(jnp.where(is_absent, jnp.int16(ABSENT), traced_path.cells), opaque_true)
         bits = materialize(
             PathBits(*(words[None] for words in space_time.path_bits(path, rows))), opaque_true
         )
         plans = PrioritisedPlans(
             plans.arrival.at[rank].set(arrival), plans.paths.at[rank].set(path)
         )
-        new = space_time.block_paths(bits, rows, jnp.ones((1, B), bool))
-        occupied = (cells | new.cells, horizontal | new.right, vertical | new.down)
-        return plans, occupied, SearchBuffers(reachable.layers, path_buffer), failed
+        blocks = space_time.block_paths(bits, rows, jnp.ones((1, B), bool))
+        occupied = (cells | blocks.cells, horizontal | blocks.right, vertical | blocks.down)
+        return plans, occupied, SearchBuffers(reachable.layers, path_buffer), has_failed
 
-    initial = PrioritisedPlans(
+    empty_plans = PrioritisedPlans(
         arrival=jnp.zeros((K, B), jnp.int16), paths=jnp.full((K, T + 1, B), ABSENT, jnp.int16)
     )
     words = jnp.broadcast_to(free, (T + 1, *free.shape))
     holes = (~words, *(jnp.zeros_like(words),) * 2)
-    plans, _, buffers, failed = jax.lax.fori_loop(
-        0, K, plan_agent, (initial, holes, buffers, jnp.zeros(B, bool))
+    plans, _, buffers, has_failed = jax.lax.fori_loop(
+        0, K, plan_agent, (empty_plans, holes, buffers, jnp.zeros(B, bool))
     )
-    return plans._replace(arrival=jnp.where(failed, jnp.int16(NEVER), plans.arrival)), buffers
+    return plans._replace(arrival=jnp.where(has_failed, jnp.int16(NEVER), plans.arrival)), buffers
 
 
 def prioritise(
@@ -136,18 +136,18 @@ def prioritise(
 ) -> BestPlans:
     """Plan the active boards, which must be connected, in two agent orders; keep the best plans."""
     never = jnp.full(active.shape, NEVER, jnp.int16)
-    no_paths = jnp.zeros((boards.starts.shape[0], horizon + 1, *active.shape), jnp.int16)
-    blank = _Plan(never, never, no_paths)
-    forward, backward = _plan_in_two_orders(
-        boards, active, horizon, limits, blank, lambda _, plan: plan, _is_delay_free
+    empty_paths = jnp.zeros((boards.starts.shape[0], horizon + 1, *active.shape), jnp.int16)
+    default_plan = _Plan(never, never, empty_paths)
+    forward_plan, backward_plan = _plan_in_two_orders(
+        boards, active, horizon, limits, default_plan, lambda _, plan: plan, _is_delay_free
     )
-    is_shorter = forward.makespan <= backward.makespan
-    is_cheaper = forward.sum_of_costs <= backward.sum_of_costs
+    is_shorter = forward_plan.makespan <= backward_plan.makespan
+    is_cheaper = forward_plan.sum_of_costs <= backward_plan.sum_of_costs
     return BestPlans(
-        sum_of_costs=jnp.minimum(forward.sum_of_costs, backward.sum_of_costs),
-        makespan=jnp.minimum(forward.makespan, backward.makespan),
-        paths=jnp.where(is_cheaper, forward.paths, backward.paths),
-        makespan_paths=jnp.where(is_shorter, forward.paths, backward.paths),
+        sum_of_costs=jnp.minimum(forward_plan.sum_of_costs, backward_plan.sum_of_costs),
+        makespan=jnp.minimum(forward_plan.makespan, backward_plan.makespan),
+        paths=jnp.where(is_cheaper, forward_plan.paths, backward_plan.paths),
+        makespan_paths=jnp.where(is_shorter, forward_plan.paths, backward_plan.paths),
     )
 
 
@@ -160,17 +160,19 @@ def delay_free_plans(
         bool (B,), whether one of two agent orders gives such a plan, and plans, int8 (B, T, K).
     """
     B, K = active.shape[0], len(boards.starts)
-    blank = _DelayFreePlan(jnp.zeros(B, bool), BatchMajor(jnp.zeros((B, horizon * K), jnp.int8)))
+    default = _DelayFreePlan(jnp.zeros(B, bool), BatchMajor(jnp.zeros((B, horizon * K), jnp.int8)))
 
     def make_result(chunk: PreparedBoards, plan: _Plan) -> _DelayFreePlan:
         rows = space_time.batch_major_actions(space_time.path_actions(plan.paths))
         return _DelayFreePlan(_is_delay_free(chunk, plan), BatchMajor(rows.reshape(len(rows), -1)))
 
-    forward, backward = _plan_in_two_orders(
-        boards, active, horizon, limits, blank, make_result, lambda _, result: result.exists
+    forward_plan, backward_plan = _plan_in_two_orders(
+        boards, active, horizon, limits, default, make_result, lambda _, result: result.exists
     )
-    plan = jnp.where(forward.exists[:, None], forward.plan.values, backward.plan.values)
-    return active & (forward.exists | backward.exists), plan.reshape(B, horizon, K)
+    plan = jnp.where(
+        forward_plan.exists[:, None], forward_plan.plan.values, backward_plan.plan.values
+    )
+    return active & (forward_plan.exists | backward_plan.exists), plan.reshape(B, horizon, K)
 
 
 def delay_free_pairs(
@@ -178,10 +180,10 @@ def delay_free_pairs(
 ) -> jax.Array:
     """Return the active pairs for which prioritised planning finds delay-free plans, bool (B,)."""
     false = jnp.zeros(active.shape, bool)
-    forward, backward = _plan_in_two_orders(
+    is_free_forward, is_free_backward = _plan_in_two_orders(
         pairs, active, horizon, limits, false, _is_delay_free, lambda _, result: result
     )
-    return active & (forward | backward)
+    return active & (is_free_forward | is_free_backward)
 
 
 class _Plan(NamedTuple):
@@ -208,25 +210,25 @@ def _plan_in_two_orders(
     active: jax.Array,
     horizon: int,
     limits: Limits,
-    blank: T,
+    default: T,
     make_result: Callable[[PreparedBoards, _Plan], T],
     is_optimal: Callable[[PreparedBoards, T], jax.Array],
 ) -> tuple[T, T]:
     """Plan the active boards in two agent orders.
 
     Returns:
-        `make_result` of the plans in each order, and the `blank` results of inactive boards.
+        `make_result` of the plans in each order, and the `default` results of inactive boards.
         Without kernels, boards whose first plan `is_optimal` are inactive in the second order.
     """
     # There are eight sets: two buffers, three blocked sets, and three temporaries.
-    bytes_each = 8 * (horizon + 1) * boards.free.shape[0] * boards.free.dtype.itemsize
-    width = min(active.shape[0], limits.max_items(limits.planned_boards, bytes_each))
+    bytes_per_board = 8 * (horizon + 1) * boards.free.shape[0] * boards.free.dtype.itemsize
+    width = min(active.shape[0], limits.max_items(limits.planned_boards, bytes_per_board))
     length = jnp.max(boards.solo_distances, axis=0)
-    kernels = planning.select_backend(limits.kernels, len(boards.free), len(boards.starts), horizon)
-    if kernels is not None:
+    backend = planning.select_backend(limits.kernels, len(boards.free), len(boards.starts), horizon)
+    if backend is not None:
 
         def plan_both(chunk: PreparedBoards, _: None) -> tuple[tuple[T, T], None]:
-            plan = partial(planning.plan_in_order, horizon=horizon, backend=kernels)
+            plan = partial(planning.plan_in_order, horizon=horizon, backend=backend)
             forward = PrioritisedPlans(*plan(*_planning_arguments(chunk, horizon)))
             arguments = _planning_arguments(_reverse_agents(chunk), horizon)
             backward = PrioritisedPlans(*plan(*arguments, upwards=True))
@@ -235,29 +237,29 @@ def _plan_in_two_orders(
                 make_result(chunk, _add_costs(_reverse_agents(backward))),
             ), None
 
-        return map_chunks(plan_both, boards, active, length, (blank, blank), width, None)[0]
+        return map_chunks(plan_both, boards, active, length, (default, default), width, None)[0]
 
     def plan_order(
         state: tuple[jax.Array, SearchBuffers], is_second: jax.Array
     ) -> tuple[tuple[jax.Array, SearchBuffers], T]:
         def plan(chunk: PreparedBoards, buffers: SearchBuffers) -> tuple[T, SearchBuffers]:
-            order = jax.tree.map(partial(jnp.where, is_second), _reverse_agents(chunk), chunk)
+            ordered = jax.tree.map(partial(jnp.where, is_second), _reverse_agents(chunk), chunk)
             plans, buffers = plan_in_order(
-                *_planning_arguments(order, horizon), buffers, upwards=is_second
+                *_planning_arguments(ordered, horizon), buffers, upwards=is_second
             )
             plans = jax.tree.map(partial(jnp.where, is_second), _reverse_agents(plans), plans)
             return make_result(chunk, _add_costs(plans)), buffers
 
-        remaining, buffers = state
+        is_unsolved, buffers = state
         results, buffers = map_chunks(
-            plan, boards, remaining, length, blank, width, buffers, mostly_active=True
+            plan, boards, is_unsolved, length, default, width, buffers, mostly_active=True
         )
-        return (remaining & ~is_optimal(boards, results), buffers), results
+        return (is_unsolved & ~is_optimal(boards, results), buffers), results
 
     # Loop over the two orders so that planning is compiled once.
     buffers = space_time.search_buffers(horizon, boards.free.shape[0], width, levels=1)
-    _, by_order = jax.lax.scan(plan_order, (active, buffers), jnp.array([False, True]))
-    first, second = (jax.tree.map(lambda leaf, i=i: leaf[i], by_order) for i in (0, 1))
+    _, results_by_order = jax.lax.scan(plan_order, (active, buffers), jnp.array([False, True]))
+    first, second = (jax.tree.map(lambda leaf, i=i: leaf[i], results_by_order) for i in (0, 1))
     return first, second
 
 
@@ -265,10 +267,10 @@ def _planning_arguments(
     boards: PreparedBoards, horizon: int
 ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
     """Return the first four arguments of `plan_in_order`."""
-    connected = jnp.all(boards.solo_distances < NEVER, axis=0)
+    is_connected = jnp.all(boards.solo_distances < NEVER, axis=0)
     # Without the limit, one enclosed agent would delay its whole chunk.
-    limit = jnp.max(jnp.where(connected, boards.solo_distances, 0), axis=0) + 16
-    latest = jnp.where(connected, jnp.minimum(limit, horizon), -1).astype(jnp.int16)
+    max_arrival = jnp.max(jnp.where(is_connected, boards.solo_distances, 0), axis=0) + 16
+    latest = jnp.where(is_connected, jnp.minimum(max_arrival, horizon), -1).astype(jnp.int16)
     latest = jnp.broadcast_to(latest, boards.starts.shape)
     return boards.free, boards.starts, boards.goals, latest
 
@@ -282,11 +284,11 @@ def _reverse_agents(arrays: AgentArrays) -> AgentArrays:
 
 
 def _add_costs(plans: PrioritisedPlans) -> _Plan:
-    complete = jnp.all(plans.arrival < NEVER, axis=0)
-    arrival = jnp.where(complete, plans.arrival, 0)
-    total = jnp.sum(arrival, axis=0, dtype=jnp.int16)
+    is_complete = jnp.all(plans.arrival < NEVER, axis=0)
+    arrival = jnp.where(is_complete, plans.arrival, 0)
+    sum_of_costs = jnp.sum(arrival, axis=0, dtype=jnp.int16)
     return _Plan(
-        sum_of_costs=jnp.where(complete, total, jnp.int16(NEVER)),
-        makespan=jnp.where(complete, jnp.max(arrival, axis=0), jnp.int16(NEVER)),
+        sum_of_costs=jnp.where(is_complete, sum_of_costs, jnp.int16(NEVER)),
+        makespan=jnp.where(is_complete, jnp.max(arrival, axis=0), jnp.int16(NEVER)),
         paths=plans.paths,
     )

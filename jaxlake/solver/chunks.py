@@ -57,8 +57,8 @@ class Limits:
 
     def __post_init__(self) -> None:
         numbers = {name: value for name, value in vars(self).items() if name != "kernels"}
-        if wrong := [name for name, value in numbers.items() if value < 1]:
-            raise ValueError(f"{wrong[0]} must be at least 1, got {numbers[wrong[0]]}")
+        if names := [name for name, value in numbers.items() if value < 1]:
+            raise ValueError(f"{names[0]} must be at least 1, got {numbers[names[0]]}")
 
     def max_items(self, limit: int, bytes_each: int) -> int:
         """Return how many items of `bytes_each` fit into `loop_bytes`, from 1 to `limit`."""
@@ -105,7 +105,7 @@ def map_chunks(
     operands: T,
     active: jax.Array,
     length: jax.Array,
-    blank: U,
+    defaults: U,
     width: int,
     buffers: V,
     *,
@@ -120,7 +120,7 @@ def map_chunks(
         active: bool (B,), lanes to process.
         length: integers (B,). Lanes of similar length share a chunk. The last chunk is padded with
             inactive lanes.
-        blank: Leaves (..., B), results of the lanes that are not processed.
+        defaults: Leaves (..., B), results of the lanes that are not processed.
         width: Number of lanes per chunk (static).
         buffers: Memory for the first chunk.
         mostly_active: Whether most lanes are active (static). If True, results are written in
@@ -132,36 +132,36 @@ def map_chunks(
     """
     B = active.shape[0]
     order = _order_by_length(active, length)
-    chunks = -(-jnp.sum(active, dtype=jnp.int32) // width)
+    num_chunks = -(-jnp.sum(active, dtype=jnp.int32) // width)
 
     def process_chunk(i: jax.Array, state: tuple[U, V]) -> tuple[U, V]:
         results, buffers = state
-        begin = jnp.minimum(i * width, B - width)
-        lanes = jax.lax.dynamic_slice_in_dim(order, begin, width)
-        new, buffers = function(_take_lanes(operands, lanes), buffers)
+        start = jnp.minimum(i * width, B - width)
+        lanes = jax.lax.dynamic_slice_in_dim(order, start, width)
+        chunk_results, buffers = function(_take_lanes(operands, lanes), buffers)
 
         def write(
             leaf: jax.Array | BatchMajor, update: jax.Array | BatchMajor
         ) -> jax.Array | BatchMajor:
             axis = 0 if isinstance(leaf, BatchMajor) else -1
-            values, new = _get_values(leaf), _get_values(update)
+            values, new_values = _get_values(leaf), _get_values(update)
             if mostly_active:
-                values = jax.lax.dynamic_update_slice_in_dim(values, new, begin, axis)
+                values = jax.lax.dynamic_update_slice_in_dim(values, new_values, start, axis)
             elif axis == 0:
-                values = values.at[lanes].set(new, mode="promise_in_bounds")
+                values = values.at[lanes].set(new_values, mode="promise_in_bounds")
             else:
-                values = values.at[..., lanes].set(new, mode="promise_in_bounds")
+                values = values.at[..., lanes].set(new_values, mode="promise_in_bounds")
             return _wrap_like(leaf, values)
 
-        return _map_leaves(write, results, new), buffers
+        return _map_leaves(write, results, chunk_results), buffers
 
-    initial = jax.tree.map(jnp.zeros_like, blank) if mostly_active else blank
-    results, buffers = jax.lax.fori_loop(0, chunks, process_chunk, (initial, buffers))
+    initial_results = jax.tree.map(jnp.zeros_like, defaults) if mostly_active else defaults
+    results, buffers = jax.lax.fori_loop(0, num_chunks, process_chunk, (initial_results, buffers))
     if not mostly_active:
         return results, buffers
     lane = jnp.arange(B, dtype=jnp.int32)
     rank = jnp.zeros(B, jnp.int32).at[order].set(lane, unique_indices=True)
-    is_processed = rank < chunks * width
+    is_processed = rank < num_chunks * width
 
     def fill(
         leaf: jax.Array | BatchMajor, default: jax.Array | BatchMajor
@@ -169,7 +169,7 @@ def map_chunks(
         mask = is_processed[:, None] if isinstance(leaf, BatchMajor) else is_processed
         return _wrap_like(leaf, jnp.where(mask, _get_values(leaf), _get_values(default)))
 
-    return _map_leaves(fill, _take_lanes(results, rank), blank), buffers
+    return _map_leaves(fill, _take_lanes(results, rank), defaults), buffers
 
 
 def _map_leaves(function: Callable[..., Any], *trees: Any) -> Any:
@@ -206,6 +206,6 @@ def _order_by_length(active: jax.Array, length: jax.Array) -> jax.Array:
     """Return the lanes, int32 (B,): the active ones by length, then the others."""
     # The sorted numbers encode length and lane, because CPUs sort numbers faster than pairs.
     B = active.shape[0]
-    last = np.iinfo(np.int32).max // max(B, 1) - 1
-    rank = jnp.where(active, jnp.clip(length.astype(jnp.int32), 0, last - 1), last)
+    max_rank = np.iinfo(np.int32).max // max(B, 1) - 1
+    rank = jnp.where(active, jnp.clip(length.astype(jnp.int32), 0, max_rank - 1), max_rank)
     return jnp.sort(rank * B + jnp.arange(B, dtype=jnp.int32)) % B

@@ -127,12 +127,12 @@ def _solve(
     # Choose the limits here, because a compiled function would not notice a change of platform.
     limits = limits or limits_for()
     # A fixed dtype avoids recompilation.
-    limit = None if max_expansions is None else jnp.asarray(max_expansions, jnp.int32)
-    eager = is_eager(instances, limit)
+    budget = None if max_expansions is None else jnp.asarray(max_expansions, jnp.int32)
+    eager = is_eager(instances, budget)
     if eager:
         check_board_values(instances)
     return solve_boards(
-        instances, limit, horizon, limits, eager=eager, single=single, fast_compile=single
+        instances, budget, horizon, limits, eager=eager, single=single, fast_compile=single
     )
 
 
@@ -169,10 +169,10 @@ def solve_boards(
 def _check(instance: Instance, horizon: int) -> None:
     if not isinstance(horizon, int | np.integer) or not 1 <= horizon <= MAX_HORIZON:
         raise ValueError(f"horizon must be in [1, {MAX_HORIZON}], got {horizon!r}")
-    slots, size = _num_slots(instance), np.shape(instance.holes)[-1]
-    if not MIN_AGENTS <= slots <= MAX_AGENTS:
-        allowed = f"{MIN_AGENTS} to {MAX_AGENTS}"
-        raise ValueError(f"agent_mask must have {allowed} agent slots, got {slots}")
+    num_slots, size = _num_slots(instance), np.shape(instance.holes)[-1]
+    if not MIN_AGENTS <= num_slots <= MAX_AGENTS:
+        allowed_range = f"{MIN_AGENTS} to {MAX_AGENTS}"
+        raise ValueError(f"agent_mask must have {allowed_range} agent slots, got {num_slots}")
     if size > MAX_SIZE:
         raise ValueError(f"holes must have at most {MAX_SIZE} rows, got {size}")
 
@@ -185,8 +185,8 @@ def _bytes_per_board(instance: Instance, horizon: int) -> int:
 
 def _check_budgets(max_expansions: int | jax.Array | None, *shapes: tuple[int, ...]) -> None:
     if max_expansions is not None and (shape := np.shape(max_expansions)) not in shapes:
-        allowed = " or ".join(map(str, shapes))
-        raise ValueError(f"max_expansions must have shape {allowed}, got {shape}")
+        allowed_shapes = " or ".join(map(str, shapes))
+        raise ValueError(f"max_expansions must have shape {allowed_shapes}, got {shape}")
 
 
 def _num_slots(instance: Instance) -> int:
@@ -208,11 +208,11 @@ def _solve_many(
 ) -> Solution:
     budget = budgets(batch, max_expansions)
     solutions = _batch_solver(horizon, limits)(batch, budget)
-    unknown, valid = unknown_solution(horizon, _num_slots(batch)), are_valid_boards(batch)
+    unknown_result, is_valid = unknown_solution(horizon, _num_slots(batch)), are_valid_boards(batch)
     return jax.tree.map(
-        lambda leaf, default: jnp.where(valid.reshape(-1, *[1] * default.ndim), leaf, default),
+        lambda leaf, default: jnp.where(is_valid.reshape(-1, *[1] * default.ndim), leaf, default),
         solutions,
-        unknown,
+        unknown_result,
     )
 
 
@@ -221,10 +221,10 @@ def _batch_solver(horizon: int, limits: Limits) -> Callable[[Instance, jax.Array
     """Return a batch solver whose `jax.vmap` merges both batch axes into one call."""
 
     def solver(batch: Instance, budget: jax.Array) -> Solution:
-        B, slots = batch.agent_mask.shape
+        B, num_slots = batch.agent_mask.shape
         if B == 0:
-            return empty_solutions(horizon, slots)
-        if slots <= 2:
+            return empty_solutions(horizon, num_slots)
+        if num_slots <= 2:
             return _solve_few_slots(batch, horizon, limits)
         return solve_many_slots(batch, horizon, budget, limits)
 
@@ -237,24 +237,26 @@ def _solve_few_slots(batch: Instance, horizon: int, limits: Limits) -> Solution:
     Plans without delays attain both optima without waits.
     """
     boards = prepare_boards(batch, limits)
-    connected = jnp.all(boards.solo_distances < NEVER, axis=0)
-    delay_free, plan = delay_free_plans(boards, connected, horizon, limits)
-    floor = jnp.sum(jnp.where(connected, boards.solo_distances, 0), axis=0, dtype=jnp.int16)
-    optimal = jnp.full(delay_free.shape, Status.OPTIMAL, jnp.int8)
+    is_connected = jnp.all(boards.solo_distances < NEVER, axis=0)
+    is_delay_free, plan = delay_free_plans(boards, is_connected, horizon, limits)
+    solo_cost = jnp.sum(jnp.where(is_connected, boards.solo_distances, 0), axis=0, dtype=jnp.int16)
+    optimal_status = jnp.full(is_delay_free.shape, Status.OPTIMAL, jnp.int8)
     makespan = jnp.max(boards.solo_distances, axis=0)
-    false, zero = jnp.zeros_like(delay_free), jnp.zeros(delay_free.shape, jnp.int32)
-    planned = Solution(optimal, floor, makespan, false, plan, plan, expansions=zero)
+    false, zero = jnp.zeros_like(is_delay_free), jnp.zeros(is_delay_free.shape, jnp.int32)
+    solutions = Solution(optimal_status, solo_cost, makespan, false, plan, plan, expansions=zero)
     if len(boards.starts) == 1:
         # The shortest paths of the other connected boards are longer than the horizon.
-        searched = jax.tree.map(lambda leaf: leaf[None], unknown_solution(horizon, 1))
-        searched = jax.tree.map(lambda x, y: jnp.broadcast_to(x, y.shape), searched, planned)
+        search_results = jax.tree.map(lambda leaf: leaf[None], unknown_solution(horizon, 1))
+        search_results = jax.tree.map(
+            lambda x, y: jnp.broadcast_to(x, y.shape), search_results, solutions
+        )
     else:
-        searched = solve_two(batch, boards.solo_distances, ~delay_free, horizon, limits)
+        search_results = solve_two(batch, boards.solo_distances, ~is_delay_free, horizon, limits)
     # This also covers boards with two slots and one agent, which `solve_two` does not search.
-    status = jnp.where(connected, searched.status, jnp.int8(Status.UNSOLVABLE))
-    searched = replace(searched, status=status)
+    status = jnp.where(is_connected, search_results.status, jnp.int8(Status.UNSOLVABLE))
+    search_results = replace(search_results, status=status)
     return jax.tree.map(
-        lambda x, y: jnp.where(delay_free.reshape(-1, *(1,) * (x.ndim - 1)), x, y),
-        planned,
-        searched,
+        lambda x, y: jnp.where(is_delay_free.reshape(-1, *(1,) * (x.ndim - 1)), x, y),
+        solutions,
+        search_results,
     )

@@ -59,9 +59,9 @@ def budgets(batch: Instance, max_expansions: jax.Array | None) -> jax.Array:
 
 def candidate_budgets(batch: Instance) -> jax.Array:
     """Return the number of agents that a search may replan on candidates (...), int32 (...)."""
-    agents = jnp.sum(batch.agent_mask, axis=-1, dtype=jnp.int32)
-    by_agents = jnp.array(list(CANDIDATE_MAX_EXPANSIONS.values()), jnp.int32)
-    return by_agents[jnp.clip(agents, 3, 5) - 3]
+    num_agents = jnp.sum(batch.agent_mask, axis=-1, dtype=jnp.int32)
+    budgets_by_agents = jnp.array(list(CANDIDATE_MAX_EXPANSIONS.values()), jnp.int32)
+    return budgets_by_agents[jnp.clip(num_agents, 3, 5) - 3]
 
 
 def solve_many_slots(
@@ -76,9 +76,9 @@ def solve_many_slots(
         limits: Number of boards to process at once.
         dense: Whether to use the dense joint search, which tests disable (static).
     """
-    planned = _plan_boards(batch, horizon, limits)
-    bounded = _bound_boards(batch, planned, budget, horizon, limits, dense=dense)
-    results = _search_boards(batch, planned, bounded, horizon, limits)
+    planning = _plan_boards(batch, horizon, limits)
+    bounds = _bound_boards(batch, planning, budget, horizon, limits, dense=dense)
+    results = _search_boards(batch, planning, bounds, horizon, limits)
     for size_index in range(len(results.remaining)) if dense else ():
         results = dense_search.solve_remaining(batch, results, size_index, horizon, limits)
     return results.solution
@@ -93,8 +93,8 @@ class _PlannedBoards(NamedTuple):
 
 def _plan_boards(batch: Instance, horizon: int, limits: Limits) -> _PlannedBoards:
     boards = prepare_boards(batch, limits)
-    connected = jnp.all(boards.solo_distances < NEVER, axis=0)
-    return _PlannedBoards(boards, prioritise(boards, connected, horizon, limits))
+    is_connected = jnp.all(boards.solo_distances < NEVER, axis=0)
+    return _PlannedBoards(boards, prioritise(boards, is_connected, horizon, limits))
 
 
 class _BoundedBoards(NamedTuple):
@@ -115,7 +115,7 @@ class _BoundedBoards(NamedTuple):
 
 def _bound_boards(
     batch: Instance,
-    planned: _PlannedBoards,
+    planning: _PlannedBoards,
     max_expansions: jax.Array | None,
     horizon: int,
     limits: Limits,
@@ -125,37 +125,37 @@ def _bound_boards(
     """Return the bounds that pairs of agents prove."""
     budget = budgets(batch, max_expansions)
     B, K = batch.agent_mask.shape
-    boards, best = planned
-    connected, solo_distances, floor, longest = _distance_summary(boards)
-    undecided = connected & (best.sum_of_costs > floor)
-    pairs = pair_bounds(batch, boards, undecided, horizon, limits)
+    boards, best = planning
+    is_connected, solo_distances, solo_cost, max_distance = _distance_summary(boards)
+    is_undecided = is_connected & (best.sum_of_costs > solo_cost)
+    pairs = pair_bounds(batch, boards, is_undecided, horizon, limits)
     waitless_pair_costs = waitless_bounds(pairs, boards.solo_distances)
     min_cost = matching_bound(solo_distances, pairs.costs)
     min_waitless_cost = matching_bound(solo_distances, waitless_pair_costs)
-    min_makespan = jnp.maximum(longest, pairs.makespan)
-    planless = undecided & ~pairs.unsolvable & (best.sum_of_costs == NEVER)
-    unsolvable = pairs.unsolvable | prove_unsolvable(
-        *(~batch.holes, batch.starts, batch.goals, batch.agent_mask, planless),
+    min_makespan = jnp.maximum(max_distance, pairs.makespan)
+    has_no_plan = is_undecided & ~pairs.unsolvable & (best.sum_of_costs == NEVER)
+    is_unsolvable = pairs.unsolvable | prove_unsolvable(
+        *(~batch.holes, batch.starts, batch.goals, batch.agent_mask, has_no_plan),
         boards_at_once=min(B, limits.crowded_boards),
     )
-    undecided &= ~unsolvable
+    is_undecided &= ~is_unsolvable
     sizes = jnp.zeros(B, jnp.int32)
     if dense:
-        sizes = component_sizes(boards, undecided, limits)
+        sizes = component_sizes(boards, is_undecided, limits)
         max_sizes, expansions = zip(*DENSE_BUDGETS[K], strict=True)
         for expansion_limit, fits in zip(expansions, split_by_size(sizes, max_sizes), strict=True):
-            budget = jnp.where(undecided & fits, jnp.minimum(budget, expansion_limit), budget)
+            budget = jnp.where(is_undecided & fits, jnp.minimum(budget, expansion_limit), budget)
 
     # Search only for plans that are better than the best known plan.
     known_cost = best.sum_of_costs
     last_cost = jnp.where(known_cost < NEVER, known_cost - 1, jnp.int16(K * horizon))
-    may_be_cheaper = undecided & (min_cost <= last_cost)
-    may_be_shorter = undecided & (min_makespan < best.makespan)
+    may_be_cheaper = is_undecided & (min_cost <= last_cost)
+    may_be_shorter = is_undecided & (min_makespan < best.makespan)
     stairs = pair_staircases(batch, boards, pairs.costs, may_be_cheaper | may_be_shorter, limits)
 
     return _BoundedBoards(
-        undecided=undecided,
-        unsolvable=unsolvable,
+        undecided=is_undecided,
+        unsolvable=is_unsolvable,
         min_cost=min_cost,
         min_makespan=min_makespan,
         min_waitless_cost=min_waitless_cost,
@@ -170,10 +170,10 @@ def _bound_boards(
 
 def _distance_summary(boards: PreparedBoards) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
     """Return connectivity, distances, their sum and their maximum; 0 if not connected."""
-    connected = jnp.all(boards.solo_distances < NEVER, axis=0)
-    solo_distances = jnp.where(connected, boards.solo_distances, 0)
+    is_connected = jnp.all(boards.solo_distances < NEVER, axis=0)
+    solo_distances = jnp.where(is_connected, boards.solo_distances, 0)
     return (
-        connected,
+        is_connected,
         solo_distances,
         jnp.sum(solo_distances, axis=0, dtype=jnp.int16),
         jnp.max(solo_distances, axis=0),
@@ -181,65 +181,67 @@ def _distance_summary(boards: PreparedBoards) -> tuple[jax.Array, jax.Array, jax
 
 
 def _search_boards(
-    batch: Instance, planned: _PlannedBoards, bounded: _BoundedBoards, horizon: int, limits: Limits
+    batch: Instance, planning: _PlannedBoards, bounds: _BoundedBoards, horizon: int, limits: Limits
 ) -> TreeResults:
     """Search constraint trees, and select the boards for the dense joint search."""
-    boards, best = planned
-    connected, _, floor, longest = _distance_summary(boards)
-    undecided, unsolvable = bounded.undecided, bounded.unsolvable
-    costs, makespans, waitless = _search_trees(batch, planned, bounded, horizon, limits)
+    boards, best = planning
+    is_connected, _, solo_cost, max_distance = _distance_summary(boards)
+    is_undecided, is_unsolvable = bounds.undecided, bounds.unsolvable
+    costs, makespans, waitless = _search_trees(batch, planning, bounds, horizon, limits)
     plans = _update_best_plans(best, costs)
     cost = plans.sum_of_costs
     makespan = jnp.where(makespans.solved, makespans.bound, plans.makespan)
     shortest_paths = jnp.where(makespans.solved, makespans.paths, plans.makespan_paths)
-    optimal = connected & ~unsolvable & (cost < NEVER) & (makespan < NEVER)
+    optimal = is_connected & ~is_unsolvable & (cost < NEVER) & (makespan < NEVER)
     optimal &= ~costs.gave_up & ~makespans.gave_up
     # The searches only consider arrivals up to the horizon. A plan with a later arrival costs at
     # least horizon + 1 for that agent plus the distances of the others. If the cost is
     # at most this bound, no such plan is cheaper. If it is below the bound, no such plan has the
     # same cost and no waits.
-    min_late_cost = horizon + 1 + floor - longest
-    optimal &= (cost == bounded.min_cost) | (cost <= min_late_cost)
-    optimal &= waitless.solved | ~_is_wait_undecided(plans, bounded, floor) | (cost < min_late_cost)
+    min_late_cost = horizon + 1 + solo_cost - max_distance
+    optimal &= (cost == bounds.min_cost) | (cost <= min_late_cost)
+    optimal &= (
+        waitless.solved | ~_is_wait_undecided(plans, bounds, solo_cost) | (cost < min_late_cost)
+    )
     optimal &= ~waitless.gave_up
-    unproved = jnp.where(~connected | unsolvable, Status.UNSOLVABLE, Status.UNKNOWN)
-    status = jnp.where(optimal, Status.OPTIMAL, unproved)
+    unproved_status = jnp.where(~is_connected | is_unsolvable, Status.UNSOLVABLE, Status.UNKNOWN)
+    status = jnp.where(optimal, Status.OPTIMAL, unproved_status)
 
     def make_plan(paths: jax.Array) -> jax.Array:
         actions = batch_major_actions(path_actions(paths))
         return jnp.where(optimal[:, None, None], actions, jnp.int8(-1))
 
-    by_trees = Solution(
+    solution = Solution(
         status=status.astype(jnp.int8),
         sum_of_costs=jnp.where(optimal, cost, jnp.int16(-1)),
         makespan=jnp.where(optimal, makespan, jnp.int16(-1)),
-        needs_wait=optimal & (cost > floor) & ~waitless.solved & has_waits(plans.paths),
+        needs_wait=optimal & (cost > solo_cost) & ~waitless.solved & has_waits(plans.paths),
         plan=make_plan(plans.paths),
         makespan_plan=make_plan(shortest_paths),
         expansions=costs.expansions + makespans.expansions + waitless.expansions,
     )
     max_sizes = [axis_size - 2 for axis_size in DENSE_AXIS_SIZES[batch.agent_mask.shape[1]]]
-    remaining = [undecided & ~optimal & fits for fits in split_by_size(bounded.sizes, max_sizes)]
-    proved = (plans.makespan == bounded.min_makespan) | (
-        undecided & ~costs.gave_up & ~makespans.gave_up
+    masks = [is_undecided & ~optimal & fits for fits in split_by_size(bounds.sizes, max_sizes)]
+    is_proved = (plans.makespan == bounds.min_makespan) | (
+        is_undecided & ~costs.gave_up & ~makespans.gave_up
     )
     shortest = ShortestPlans(
-        proved=proved & (makespan < NEVER),
+        proved=is_proved & (makespan < NEVER),
         makespan=makespan,
         plan=batch_major_actions(path_actions(shortest_paths)),
     )
-    by_trees, shortest = materialize((by_trees, shortest), jnp.any(boards.solo_distances <= NEVER))
-    bounds = jnp.array([[makespans.bound, makespan], [costs.bound, cost]], jnp.int32)
-    return TreeResults(by_trees, shortest, bounds, jnp.stack(remaining))
+    solution, shortest = materialize((solution, shortest), jnp.any(boards.solo_distances <= NEVER))
+    tree_bounds = jnp.array([[makespans.bound, makespan], [costs.bound, cost]], jnp.int32)
+    return TreeResults(solution, shortest, tree_bounds, jnp.stack(masks))
 
 
 def _search_trees(
-    batch: Instance, planned: _PlannedBoards, bounded: _BoundedBoards, horizon: int, limits: Limits
+    batch: Instance, planning: _PlannedBoards, bounds: _BoundedBoards, horizon: int, limits: Limits
 ) -> tuple[QueryResults, QueryResults, QueryResults]:
     """Search for the sum of costs, the makespan, and plans without waits."""
     B, K = batch.agent_mask.shape
-    boards, best = planned
-    _, solo_distances, floor, _ = _distance_summary(boards)
+    boards, best = planning
+    _, solo_distances, solo_cost, _ = _distance_summary(boards)
     known_cost = best.sum_of_costs
     last_cost = jnp.where(known_cost < NEVER, known_cost - 1, jnp.int16(K * horizon))
 
@@ -253,45 +255,48 @@ def _search_trees(
         return TreeQueries(
             *boards[:3],
             solo_distances=solo_distances,
-            stairs=bounded.stairs,
-            pair_costs=bounded.pair_costs if may_wait else bounded.waitless_pair_costs,
+            stairs=bounds.stairs,
+            pair_costs=bounds.pair_costs if may_wait else bounds.waitless_pair_costs,
             sum_objective=jnp.full(B, sum_objective),
             may_wait=jnp.full(B, may_wait),
             min_bound=min_bound.astype(jnp.int16),
             max_bound=max_bound.astype(jnp.int16),
-            budget=bounded.budget,
+            budget=bounds.budget,
             active=active,
         )
 
-    for_cost = make_queries(True, True, bounded.min_cost, last_cost, bounded.may_be_cheaper)
-    first_queries = _concatenate(for_cost, for_cost._replace(active=jnp.zeros(B, bool)))
+    cost_queries = make_queries(True, True, bounds.min_cost, last_cost, bounds.may_be_cheaper)
+    first_queries = _concatenate(cost_queries, cost_queries._replace(active=jnp.zeros(B, bool)))
 
-    def remaining_queries(costs: QueryResults) -> TreeQueries:
+    def make_other_queries(costs: QueryResults) -> TreeQueries:
         best_plans = _update_best_plans(best, costs)
         cost = best_plans.sum_of_costs
         # Without the optimal cost a board stays UNKNOWN, so it needs no further search.
-        has_cost = bounded.undecided & (cost < NEVER) & ~costs.gave_up
-        waitless = make_queries(
-            True, False, cost, cost, has_cost & _is_wait_undecided(best_plans, bounded, floor)
+        has_cost = bounds.undecided & (cost < NEVER) & ~costs.gave_up
+        waitless_queries = make_queries(
+            True, False, cost, cost, has_cost & _is_wait_undecided(best_plans, bounds, solo_cost)
         )
         last_makespan = jnp.where(best_plans.makespan < NEVER, best_plans.makespan - 1, horizon)
-        shorter = has_cost & (bounded.min_makespan <= last_makespan)
+        may_be_shorter = has_cost & (bounds.min_makespan <= last_makespan)
         return _concatenate(
-            make_queries(False, True, bounded.min_makespan, last_makespan, shorter), waitless
+            make_queries(False, True, bounds.min_makespan, last_makespan, may_be_shorter),
+            waitless_queries,
         )
 
-    def search(previous: QueryResults, is_first: jax.Array) -> tuple[QueryResults, QueryResults]:
+    def search(
+        previous_results: QueryResults, is_first: jax.Array
+    ) -> tuple[QueryResults, QueryResults]:
         queries = jax.tree.map(
             lambda x, y: jnp.where(is_first, x, y),
             first_queries,
-            remaining_queries(_split_results(previous)[0]),
+            make_other_queries(_split_results(previous_results)[0]),
         )
         results = search_with_teams(queries, horizon, limits)
         return results, results
 
     # Search for the cost first, in a loop so that the search is compiled once.
-    initial = empty_results(first_queries, horizon)
-    _, results = jax.lax.scan(search, initial, jnp.array([True, False]))
+    initial_results = empty_results(first_queries, horizon)
+    _, results = jax.lax.scan(search, initial_results, jnp.array([True, False]))
     costs, _ = _split_results(jax.tree.map(lambda leaf: leaf[0], results))
     makespans, waitless = _split_results(jax.tree.map(lambda leaf: leaf[1], results))
     return costs, makespans, waitless
@@ -300,22 +305,22 @@ def _search_trees(
 def _update_best_plans(best: BestPlans, costs: QueryResults) -> BestPlans:
     """Return the best known plans after the search for the sum of costs."""
     length = path_makespan(costs.paths)
-    shorter = costs.solved & (length < best.makespan)
+    is_shorter = costs.solved & (length < best.makespan)
     return BestPlans(
         sum_of_costs=jnp.where(costs.solved, costs.bound, best.sum_of_costs),
         paths=jnp.where(costs.solved, costs.paths, best.paths),
-        makespan=jnp.where(shorter, length, best.makespan),
-        makespan_paths=jnp.where(shorter, costs.paths, best.makespan_paths),
+        makespan=jnp.where(is_shorter, length, best.makespan),
+        makespan_paths=jnp.where(is_shorter, costs.paths, best.makespan_paths),
     )
 
 
-def _is_wait_undecided(plans: BestPlans, bounded: _BoundedBoards, floor: jax.Array) -> jax.Array:
+def _is_wait_undecided(plans: BestPlans, bounds: _BoundedBoards, solo_cost: jax.Array) -> jax.Array:
     """Return whether a plan with this cost and without waits may exist, bool (B,)."""
     cost = plans.sum_of_costs
     # A plan without excess has no waits, and on a bipartite grid an odd excess requires a wait.
     # The question is open for an even excess if the known plan has waits.
-    is_even = (cost > floor) & ((cost - floor) % 2 == 0)
-    return is_even & (bounded.min_waitless_cost <= cost) & has_waits(plans.paths)
+    is_even = (cost > solo_cost) & ((cost - solo_cost) % 2 == 0)
+    return is_even & (bounds.min_waitless_cost <= cost) & has_waits(plans.paths)
 
 
 def _split_results(results: QueryResults) -> tuple[QueryResults, QueryResults]:
@@ -326,8 +331,8 @@ def _split_results(results: QueryResults) -> tuple[QueryResults, QueryResults]:
     )
 
 
-def _concatenate(left: TreeQueries, right: TreeQueries) -> TreeQueries:
-    return jax.tree.map(lambda x, y: jnp.concatenate([x, y], axis=-1), left, right)
+def _concatenate(first: TreeQueries, second: TreeQueries) -> TreeQueries:
+    return jax.tree.map(lambda x, y: jnp.concatenate([x, y], axis=-1), first, second)
 
 
 def solve_in_stages(
@@ -345,13 +350,13 @@ def solve_in_stages(
     """
     if not single and len(instances.agent_mask) == 0:
         return empty_solutions(horizon, instances.agent_mask.shape[-1])
-    plan, bound, search, solve_remaining = _stages(fast_compile)
-    batch, planned, solutions, is_undecided = plan(
+    plan, bound, search, solve_remaining = _get_stages(fast_compile)
+    batch, planning, solutions, is_undecided = plan(
         instances, horizon=horizon, limits=limits, single=single
     )
     if is_undecided:
-        bounded = bound(batch, planned, max_expansions, horizon=horizon, limits=limits)
-        results = search(batch, planned, bounded, horizon=horizon, limits=limits)
+        bounds = bound(batch, planning, max_expansions, horizon=horizon, limits=limits)
+        results = search(batch, planning, bounds, horizon=horizon, limits=limits)
         has_boards = np.any(results.remaining, axis=1)
         for size_index in np.flatnonzero(has_boards).tolist():
             results = solve_remaining(
@@ -372,28 +377,30 @@ def _first_stage(
     If no board is undecided, the solutions are final.
     """
     batch = jax.tree.map(lambda leaf: leaf[None], instances) if single else instances
-    planned = _plan_boards(batch, horizon, limits)
-    boards, best = planned
-    connected = jnp.all(boards.solo_distances < NEVER, axis=0)
-    floor = jnp.sum(boards.solo_distances, axis=0, dtype=jnp.int16)
+    planning = _plan_boards(batch, horizon, limits)
+    boards, best = planning
+    is_connected = jnp.all(boards.solo_distances < NEVER, axis=0)
+    solo_cost = jnp.sum(boards.solo_distances, axis=0, dtype=jnp.int16)
     no_cost = jnp.int16(-1)
     plans = [
-        jnp.where(connected[:, None, None], batch_major_actions(path_actions(paths)), jnp.int8(-1))
+        jnp.where(
+            is_connected[:, None, None], batch_major_actions(path_actions(paths)), jnp.int8(-1)
+        )
         for paths in (best.paths, best.makespan_paths)
     ]
     solutions = Solution(
-        status=jnp.where(connected, jnp.int8(Status.OPTIMAL), jnp.int8(Status.UNSOLVABLE)),
-        sum_of_costs=jnp.where(connected, best.sum_of_costs, no_cost),
-        makespan=jnp.where(connected, best.makespan, no_cost),
-        needs_wait=jnp.zeros_like(connected),
+        status=jnp.where(is_connected, jnp.int8(Status.OPTIMAL), jnp.int8(Status.UNSOLVABLE)),
+        sum_of_costs=jnp.where(is_connected, best.sum_of_costs, no_cost),
+        makespan=jnp.where(is_connected, best.makespan, no_cost),
+        needs_wait=jnp.zeros_like(is_connected),
         plan=plans[0],
         makespan_plan=plans[1],
-        expansions=jnp.zeros(connected.shape, jnp.int32),
+        expansions=jnp.zeros(is_connected.shape, jnp.int32),
     )
-    is_undecided = jnp.any(connected & (best.sum_of_costs > floor))
+    is_undecided = jnp.any(is_connected & (best.sum_of_costs > solo_cost))
     if single:
         solutions = jax.tree.map(lambda leaf: leaf[0], solutions)
-    return batch, planned, solutions, is_undecided
+    return batch, planning, solutions, is_undecided
 
 
 _pair_stage = jit_search(_bound_boards, static_argnames=("horizon", "limits"))
@@ -403,7 +410,7 @@ _dense_stage = jit_search(
 )
 
 
-def _stages(fast_compile: bool) -> tuple[Any, ...]:
+def _get_stages(fast_compile: bool) -> tuple[Any, ...]:
     """Return the compiled programs of the stages."""
     stages = (_first_stage, _pair_stage, _tree_stage, _dense_stage)
     return tuple(stage.fast_compile for stage in stages) if fast_compile else stages

@@ -20,7 +20,7 @@ def materialize(values: T, opaque_true: jax.Array) -> T:
         values: Pytree of arrays.
         opaque_true: bool (), always True in a way that the compiler cannot prove.
     """
-    return jax.lax.platform_dependent(values, opaque_true, cpu=_store, default=lambda same, _: same)
+    return jax.lax.platform_dependent(values, opaque_true, cpu=_store, default=lambda x, _: x)
 
 
 def materialize_call(compute: Callable[..., T], opaque_true: jax.Array, *operands: Any) -> T:
@@ -29,10 +29,10 @@ def materialize_call(compute: Callable[..., T], opaque_true: jax.Array, *operand
     def run_and_store(opaque_true: jax.Array, *operands: Any) -> T:
         shapes = jax.eval_shape(compute, *operands)
 
-        def zeros(*_: Any) -> T:
+        def make_zeros(*_: Any) -> T:
             return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
 
-        return jax.lax.cond(opaque_true, compute, zeros, *operands)
+        return jax.lax.cond(opaque_true, compute, make_zeros, *operands)
 
     def run(_: jax.Array, *operands: Any) -> T:
         return compute(*operands)
@@ -41,6 +41,4 @@ def materialize_call(compute: Callable[..., T], opaque_true: jax.Array, *operand
 
 
 def _store(values: T, opaque_true: jax.Array) -> T:
-    return jax.lax.cond(
-        opaque_true, lambda same: same, lambda same: jax.tree.map(jnp.zeros_like, same), values
-    )
+    return jax.lax.cond(opaque_true, lambda x: x, lambda x: jax.tree.map(jnp.zeros_like, x), values)

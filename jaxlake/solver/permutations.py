@@ -6,7 +6,7 @@ loops, which generate a permutation group (Kornhauser, Miller and Spirakis 1984)
 design_notes/solver.md has the proof. Shapes: B boards of N x N cells, K agents.
 """
 
-from functools import cache
+import functools
 from itertools import combinations, permutations
 from math import comb, factorial
 from typing import NamedTuple
@@ -52,12 +52,12 @@ def prove_unsolvable(
         boards_at_once: Number of boards examined at once (static).
     """
     free, starts, goals, mask, active = map(jnp.asarray, (free, starts, goals, mask, active))
-    cells, slots = free.shape[-1] ** 2, min(starts.shape[1], MAX_JOINT_AGENTS)
+    num_cells, num_slots = free.shape[-1] ** 2, min(starts.shape[1], MAX_JOINT_AGENTS)
     # Small boards have fewer sets, and every board clears one entry per set.
-    capacity = min(MAX_SETS, max(comb(cells, m) for m in range(slots + 1)))
-    count = jnp.sum(active, dtype=jnp.int32)
+    capacity = min(MAX_SETS, max(comb(num_cells, m) for m in range(num_slots + 1)))
+    num_active = jnp.sum(active, dtype=jnp.int32)
     order = _order_by_free_cells(free, active)
-    cache = _empty_search(free.shape[-1], slots, capacity)
+    cache = _empty_search(free.shape[-1], num_slots, capacity)
     if boards_at_once > 1:
         cache = jax.tree.map(
             lambda leaf: jnp.broadcast_to(leaf, (boards_at_once, *leaf.shape)), cache
@@ -66,26 +66,26 @@ def prove_unsolvable(
     def examine(
         i: jax.Array, state: tuple[jax.Array, _CachedSearch]
     ) -> tuple[jax.Array, _CachedSearch]:
-        proved, cache = state
+        is_proved, cache = state
         b = order[i]
         unsolvable, cache = _prove_board(free[b], starts[b], goals[b], mask[b], cache)
-        return proved.at[b].set(unsolvable), cache
+        return is_proved.at[b].set(unsolvable), cache
 
     def examine_many(
         i: jax.Array, state: tuple[jax.Array, _CachedSearch]
     ) -> tuple[jax.Array, _CachedSearch]:
-        proved, cache = state
+        is_proved, cache = state
         index = i * boards_at_once + jnp.arange(boards_at_once)
-        is_board = index < count
+        is_board = index < num_active
         b = order[jnp.where(is_board, index, 0)]
         # Padding lanes have no agents and thus need no proof.
-        present = mask[b] & is_board[:, None]
-        unsolvable, cache = jax.vmap(_prove_board)(free[b], starts[b], goals[b], present, cache)
-        return proved.at[jnp.where(is_board, b, len(active))].set(unsolvable, mode="drop"), cache
+        padded_mask = mask[b] & is_board[:, None]
+        unsolvable, cache = jax.vmap(_prove_board)(free[b], starts[b], goals[b], padded_mask, cache)
+        return is_proved.at[jnp.where(is_board, b, len(active))].set(unsolvable, mode="drop"), cache
 
     false = jnp.zeros(active.shape, bool)
     examine_next = examine if boards_at_once == 1 else examine_many
-    return jax.lax.fori_loop(0, -(-count // boards_at_once), examine_next, (false, cache))[0]
+    return jax.lax.fori_loop(0, -(-num_active // boards_at_once), examine_next, (false, cache))[0]
 
 
 def _order_by_free_cells(free: jax.Array, active: jax.Array) -> jax.Array:
@@ -106,7 +106,7 @@ class _SymmetricGroup(NamedTuple):
     number: np.ndarray  # int32 (K**K,), [x]: permutation whose images are the base-K digits of x
 
 
-@cache
+@functools.cache
 def _symmetric_group(K: int) -> _SymmetricGroup:
     images = np.array(list(permutations(range(K))), np.int32).reshape(-1, K)
     weights = K ** np.arange(K)
@@ -117,7 +117,7 @@ def _symmetric_group(K: int) -> _SymmetricGroup:
     return _SymmetricGroup(images, compose.astype(np.int32), inverse, number)
 
 
-@cache
+@functools.cache
 def _binomials(cells: int, K: int, limit: int) -> np.ndarray:
     """Return int32 (cells + 1, K + 1) binomial coefficients, clipped to `limit`."""
     table = np.zeros((cells + 1, K + 1), np.int64)
@@ -179,46 +179,46 @@ def _prove_board(
     at_start = jnp.all(grid == starts.T[:, None, None], axis=0)
     reach = flood(jnp.broadcast_to(free[..., None], (N, N, K)), at_start) < UNREACHABLE
     agent = jnp.arange(K)
-    disconnected = mask & ~reach[goals[:, 0], goals[:, 1], agent]
+    is_disconnected = mask & ~reach[goals[:, 0], goals[:, 1], agent]
 
     # The largest number of agents in each component whose sets fit into the memory: n agents on c
     # cells can occupy (c choose n) sets.
-    connected = reach[starts[:, 0], starts[:, 1]] & mask[:, None] & mask
-    cells = jnp.sum(reach, axis=(0, 1), dtype=jnp.int32)
+    same_component = reach[starts[:, 0], starts[:, 1]] & mask[:, None] & mask
+    num_cells = jnp.sum(reach, axis=(0, 1), dtype=jnp.int32)
     set_counts = jnp.asarray(_binomials(N * N, S, capacity + 1))
     size = jnp.arange(S + 1)
-    fits = (set_counts[cells] <= capacity) & (
-        size <= jnp.sum(connected, axis=1, dtype=jnp.int32)[:, None]
+    fits = (set_counts[num_cells] <= capacity) & (
+        size <= jnp.sum(same_component, axis=1, dtype=jnp.int32)[:, None]
     )
-    largest = jnp.max(jnp.where(fits, size, 0), axis=1)
+    max_agents = jnp.max(jnp.where(fits, size, 0), axis=1)
     subsets = [agents for n in range(2, S + 1) for agents in combinations(range(K), n)]
     if not subsets:
-        return jnp.any(disconnected), cache
+        return jnp.any(is_disconnected), cache
     members = np.zeros((len(subsets), K), bool)
     for i, subset in enumerate(subsets):
         members[i, list(subset)] = True
-    first = np.array([subset[0] for subset in subsets])
+    first_agents = np.array([subset[0] for subset in subsets])
     slots = np.argsort(~members, axis=1, kind="stable")[:, :S]  # agents of the subset first
-    is_connected = jnp.all(~members | connected[first], axis=1)
-    is_relevant = is_connected & (np.sum(members, axis=1) == largest[first])
+    is_connected = jnp.all(~members | same_component[first_agents], axis=1)
+    is_relevant = is_connected & (np.sum(members, axis=1) == max_agents[first_agents])
     State = tuple[jax.Array, jax.Array, _CachedSearch]
 
     def examine(state: State) -> State:
-        remaining, _, cache = state
-        i = jnp.argmax(remaining)
+        is_remaining, _, cache = state
+        i = jnp.argmax(is_remaining)
         subset_agents = jnp.asarray(slots)[i]
         count = jnp.sum(jnp.asarray(members)[i], dtype=jnp.int32)
-        unsolvable, cache = _prove_agents(
+        is_unsolvable, cache = _prove_agents(
             reach[..., subset_agents[0]], starts[subset_agents], goals[subset_agents], count, cache
         )
-        return remaining & (np.arange(len(subsets)) != i), unsolvable, cache
+        return is_remaining & (np.arange(len(subsets)) != i), is_unsolvable, cache
 
-    _, proved, cache = jax.lax.while_loop(
+    _, is_proved, cache = jax.lax.while_loop(
         lambda state: ~state[1] & jnp.any(state[0]),
         examine,
-        (is_relevant, jnp.any(disconnected), cache),
+        (is_relevant, jnp.any(is_disconnected), cache),
     )
-    return proved, cache
+    return is_proved, cache
 
 
 def _prove_agents(
@@ -232,13 +232,13 @@ def _prove_agents(
     ranking = _SetRanking(jnp.arange(K) < m, binomials, jnp.asarray(group.number))
 
     is_cached = jnp.all(component == cache.component) & (m == cache.agents)
-    sets, discovery, *cached = cache.search
-    ids, neighbours, *start = jax.lax.cond(
+    sets, discovery, *cached_fields = cache.search
+    ids, neighbours, *start_fields = jax.lax.cond(
         is_cached,
-        lambda: (cache.ids, cache.neighbours, *cached),
+        lambda: (cache.ids, cache.neighbours, *cached_fields),
         lambda: _start_search(component, ranking, capacity),
     )
-    initial = _SpanningSearch(sets, discovery, *start)
+    initial_search = _SpanningSearch(sets, discovery, *start_fields)
 
     def locate_agents(positions: jax.Array) -> tuple[jax.Array, jax.Array]:
         cells = ids[positions[:, 0] * N + positions[:, 1]]
@@ -256,15 +256,15 @@ def _prove_agents(
         # agents to tokens. The agents at their goals are then h w(T), where T is the set of the
         # goals and h = tokens * goal_arrangement * w(T)^-1.
         at_start, at_goal = state.arrangement[start_rank], state.arrangement[goal_rank]
-        reached = (at_start < len(inverse)) & (at_goal < len(inverse))
-        tokens = compose[jnp.where(reached, at_start, 0), inverse[start_arrangement]]
-        h = compose[tokens, compose[goal_arrangement, inverse[jnp.where(reached, at_goal, 0)]]]
-        return (reached & state.group[h]) | (jnp.sum(state.group, dtype=jnp.int32) == order)
+        is_reached = (at_start < len(inverse)) & (at_goal < len(inverse))
+        tokens = compose[jnp.where(is_reached, at_start, 0), inverse[start_arrangement]]
+        h = compose[tokens, compose[goal_arrangement, inverse[jnp.where(is_reached, at_goal, 0)]]]
+        return (is_reached & state.group[h]) | (jnp.sum(state.group, dtype=jnp.int32) == order)
 
     search = jax.lax.while_loop(
         lambda state: (state.num_expanded < state.num_sets) & ~is_solvable(state),
         lambda state: _expand_block(state, neighbours, ranking, group),
-        initial,
+        initial_search,
     )
     return ~is_solvable(search), _CachedSearch(component, m, ids, neighbours, search)
 
@@ -288,9 +288,9 @@ class _SetRanking(NamedTuple):
         terms = jnp.where(self.playing, self.binomials[rows, columns], 0)
         rank = jnp.sum(terms, axis=-1, dtype=jnp.int32)
         at_slot = index[..., None, :] == slot[:, None]
-        ordered = jnp.sum(jnp.where(at_slot, cells[..., None, :], 0), axis=-1, dtype=jnp.int32)
+        sorted_cells = jnp.sum(jnp.where(at_slot, cells[..., None, :], 0), axis=-1, dtype=jnp.int32)
         images = jnp.sum(jnp.where(at_slot, tokens[..., None, :], 0), axis=-1, dtype=jnp.int32)
-        return ordered, rank, self.number[jnp.sum(images * K**slot, axis=-1, dtype=jnp.int32)]
+        return sorted_cells, rank, self.number[jnp.sum(images * K**slot, axis=-1, dtype=jnp.int32)]
 
 
 def _start_search(
@@ -300,18 +300,21 @@ def _start_search(
     N, K = component.shape[-1], len(ranking.playing)
     off_board, unseen = N * N, factorial(K)
     # Consecutive cell numbers give consecutive set ranks.
-    flat = component.reshape(-1)
-    ids = jnp.where(flat, jnp.cumsum(flat, dtype=jnp.int32) - 1, off_board).astype(jnp.int32)
-    padded = jnp.pad(ids.reshape(N, N), 1, constant_values=off_board)
+    mask = component.reshape(-1)
+    ids = jnp.where(mask, jnp.cumsum(mask, dtype=jnp.int32) - 1, off_board).astype(jnp.int32)
+    padded_ids = jnp.pad(ids.reshape(N, N), 1, constant_values=off_board)
     neighbours = jnp.stack(
-        [padded[1 + dr : 1 + dr + N, 1 + dc : 1 + dc + N] for dr, dc in ACTION_DELTAS[1:]], axis=-1
+        [padded_ids[1 + dr : 1 + dr + N, 1 + dc : 1 + dc + N] for dr, dc in ACTION_DELTAS[1:]],
+        axis=-1,
     ).reshape(-1, 4)
     neighbours = jnp.full((off_board + 1, 4), off_board, jnp.int32).at[ids].set(neighbours)
     neighbours = neighbours.at[off_board].set(off_board)
     cells = jnp.where(ranking.playing, ids[_find_open_cells(component, K)], off_board)
-    first_set, rank, first = ranking.sort(cells, jnp.arange(K))
+    first_set, rank, first_arrangement = ranking.sort(cells, jnp.arange(K))
     block = jnp.zeros((OCCUPANCY_BLOCK, K), jnp.int16).at[0].set(first_set.astype(jnp.int16))
-    arrangement = jnp.full(capacity + 1, unseen, jnp.uint8).at[rank].set(first.astype(jnp.uint8))
+    arrangement = (
+        jnp.full(capacity + 1, unseen, jnp.uint8).at[rank].set(first_arrangement.astype(jnp.uint8))
+    )
     group = jnp.arange(unseen) == 0
     return ids, neighbours, block, arrangement, jnp.int32(0), jnp.int32(1), group
 
@@ -330,8 +333,8 @@ def _expand_block(
     arrangement = state.arrangement[jnp.where(is_set, rank, 0)]
     tokens = jnp.asarray(group.images)[jnp.where(is_set, arrangement, 0)]
 
-    moved, can_move = _move_agents(cells, neighbours)
-    sets, ranks, arrangements = ranking.sort(moved, tokens[:, None])
+    moved_cells, can_move = _move_agents(cells, neighbours)
+    sets, ranks, arrangements = ranking.sort(moved_cells, tokens[:, None])
     legal, ranks, arrangements = can_move.reshape(-1), ranks.reshape(-1), arrangements.reshape(-1)
     ranks = jnp.where(legal, ranks, capacity)
 
@@ -348,8 +351,10 @@ def _expand_block(
 
     # A move from S to T gives g = (arrangement moved from S) * w(T)^-1, which is the identity for
     # moves of the spanning tree.
-    known = arrangement[ranks].astype(jnp.int32)
-    loops = jnp.where(legal, compose[arrangements, inverse[jnp.where(legal, known, 0)]], 0)
+    known_arrangements = arrangement[ranks].astype(jnp.int32)
+    loops = jnp.where(
+        legal, compose[arrangements, inverse[jnp.where(legal, known_arrangements, 0)]], 0
+    )
     num_expanded = jnp.minimum(state.num_expanded + OCCUPANCY_BLOCK, state.num_sets)
     # Read the next block here: in the next step, the compiler would copy all sets before it
     # changes them.
@@ -373,7 +378,7 @@ def _move_agents(cells: jax.Array, neighbours: jax.Array) -> tuple[jax.Array, ja
     target = neighbours[cells]  # (S, agent, direction)
     is_occupied = jnp.any(target[..., None] == cells[:, None, None], axis=-1)
     can_move = (target < off_board) & ~is_occupied
-    moved = jnp.where(np.eye(K, dtype=bool)[:, None], target[..., None], cells[:, None, None])
+    moved_cells = jnp.where(np.eye(K, dtype=bool)[:, None], target[..., None], cells[:, None, None])
 
     # The full square with an agent in its upper left corner rotates.
     right, below = neighbours[cells, Action.RIGHT - 1], neighbours[cells, Action.DOWN - 1]
@@ -381,11 +386,11 @@ def _move_agents(cells: jax.Array, neighbours: jax.Array) -> tuple[jax.Array, ja
     ring = jnp.stack([cells, right, opposite, below, cells], axis=-1)  # (S, agent, corner)
     is_corner = cells[:, None, None] == ring[..., None]
     can_rotate = jnp.all(jnp.any(is_corner, axis=-1) & (ring < off_board), axis=-1)
-    rotated = jnp.where(is_corner[:, :, :4], ring[..., 1:, None], 0)
-    rotated = jnp.sum(rotated, axis=2, dtype=jnp.int32)
-    rotated = jnp.where(jnp.any(is_corner, axis=2), rotated, cells[:, None])
+    rotated_cells = jnp.where(is_corner[:, :, :4], ring[..., 1:, None], 0)
+    rotated_cells = jnp.sum(rotated_cells, axis=2, dtype=jnp.int32)
+    rotated_cells = jnp.where(jnp.any(is_corner, axis=2), rotated_cells, cells[:, None])
     return (
-        jnp.concatenate([moved.reshape(S, -1, K), rotated], axis=1),
+        jnp.concatenate([moved_cells.reshape(S, -1, K), rotated_cells], axis=1),
         jnp.concatenate([can_move.reshape(S, -1), can_rotate], axis=1),
     )
 

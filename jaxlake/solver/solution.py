@@ -15,7 +15,7 @@ HORIZONS = {10: 64, 16: 96, 32: 160}
 
 def default_horizon(size: int) -> int:
     """Return the length limit of plans for boards of at most this size, in steps."""
-    return next(horizon for limit, horizon in HORIZONS.items() if size <= limit)
+    return next(horizon for max_size, horizon in HORIZONS.items() if size <= max_size)
 
 
 class Status(IntEnum):

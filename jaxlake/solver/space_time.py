@@ -162,8 +162,8 @@ def reach_goal(
     def earliest_arrival(level: Blocked) -> jax.Array:
         """Return the time after the last one at which the goal is blocked, at least `earliest`."""
         is_blocked = bitboard.is_nonempty(level.cells & goal)
-        first = _max_over_times(jnp.where(is_blocked, next_time, jnp.int16(0)))
-        return jnp.maximum(first, earliest)
+        first_time = _max_over_times(jnp.where(is_blocked, next_time, jnp.int16(0)))
+        return jnp.maximum(first_time, earliest)
 
     levels = blocked[: 1 if patient is None else 2]
     earliest_by_level = [earliest_arrival(level) for level in levels]
@@ -171,11 +171,11 @@ def reach_goal(
     def update_arrivals(
         t: jax.Array, boards: tuple[jax.Array, ...], arrivals: tuple[jax.Array, ...]
     ) -> tuple[jax.Array, ...]:
-        updated = []
-        for board, arrival, first in zip(boards, arrivals, earliest_by_level, strict=False):
-            at_goal = bitboard.is_nonempty(board & goal) & (t >= first) & (t <= latest)
-            updated.append(jnp.where(at_goal, jnp.minimum(arrival, t), arrival))
-        return tuple(updated)
+        new_arrivals = []
+        for board, arrival, first_time in zip(boards, arrivals, earliest_by_level, strict=False):
+            at_goal = bitboard.is_nonempty(board & goal) & (t >= first_time) & (t <= latest)
+            new_arrivals.append(jnp.where(at_goal, jnp.minimum(arrival, t), arrival))
+        return tuple(new_arrivals)
 
     def advance(state: _ForwardState) -> _ForwardState:
         t = state.time
@@ -184,15 +184,15 @@ def reach_goal(
             layers.append(jax.lax.dynamic_update_index_in_dim(layer, board, t, 0))
             wider = (board & wait_mask) | bitboard.dilate(board, level.moves(t), t >= 0)
             boards.append(wider & ~_index_time(level.cells, t + 1))
-        next_t, reached = (t + 1).astype(jnp.int16), tuple(boards)
-        arrivals = update_arrivals(next_t, reached, state.arrivals)
-        return _ForwardState(t + 1, reached, arrivals, tuple(layers))
+        next_t, next_boards = (t + 1).astype(jnp.int16), tuple(boards)
+        arrivals = update_arrivals(next_t, next_boards, state.arrivals)
+        return _ForwardState(t + 1, next_boards, arrivals, tuple(layers))
 
     def is_unfinished(state: _ForwardState) -> jax.Array:
-        waiting = state.arrivals[0] == never
+        is_waiting = state.arrivals[0] == never
         if patient is not None:
-            waiting |= patient & (state.arrivals[1] == never)
-        return jnp.any((state.time.astype(jnp.int16) < latest) & waiting)
+            is_waiting |= patient & (state.arrivals[1] == never)
+        return jnp.any((state.time.astype(jnp.int16) < latest) & is_waiting)
 
     boards = tuple(start & ~level.cells[0] for level in blocked)
     arrivals = update_arrivals(jnp.int16(0), boards, (jnp.full(B, never),) * len(levels))
@@ -238,7 +238,7 @@ def trace_back(
     """
     times, R, B = reachable.layers[0].shape
     arrival = jnp.where(reachable.arrival == NEVER, jnp.int16(0), reachable.arrival)
-    last = jnp.max(arrival).astype(jnp.int32)
+    last_time = jnp.max(arrival).astype(jnp.int32)
     wait_mask = _lane_mask(may_wait, goal)
     row_index = np.arange(R, dtype=goal.dtype)[:, None]
     rank = jnp.where(upwards, row_index[::-1], row_index)
@@ -246,22 +246,22 @@ def trace_back(
     barrier = jax.lax.optimization_barrier
 
     def step_back(i: jax.Array, state: _BackwardState) -> _BackwardState:
-        t = last - 1 - i
+        t = last_time - 1 - i
         cell, layer = state.cell, _index_time(reachable.layers[0], t)
         origins = blocked[0].moves(t).reverse()
-        walking = _lane_mask(t.astype(jnp.int16) < arrival, goal)
+        walk_mask = _lane_mask(t.astype(jnp.int16) < arrival, goal)
         # Sets of predecessors in order of preference, and whether a wait is as good as these moves.
         moves, may_stay = [bitboard.dilate(cell, origins) & layer], [_lane_mask(True, goal)]
         if len(blocked) > 1:
-            unblocked = layer & ~_index_time(blocked[1].cells, t)
-            moved = bitboard.dilate(cell, blocked[1].moves(t).reverse()) & unblocked
-            waited = cell & wait_mask & unblocked
+            unblocked_cells = layer & ~_index_time(blocked[1].cells, t)
+            moved_cells = bitboard.dilate(cell, blocked[1].moves(t).reverse()) & unblocked_cells
+            waiting_cells = cell & wait_mask & unblocked_cells
             second_layer = _index_time(reachable.layers[1], t)
-            moves = [moved & second_layer, moved, *moves]
+            moves = [moved_cells & second_layer, moved_cells, *moves]
             may_stay = [
                 *(
                     _lane_mask(bitboard.is_nonempty(x), goal)
-                    for x in (waited & second_layer, waited)
+                    for x in (waiting_cells & second_layer, waiting_cells)
                 ),
                 *may_stay,
             ]
@@ -273,22 +273,24 @@ def trace_back(
         for move, row, stay in reversed(list(zip(moves, rows, may_stay, strict=True))):
             step = jnp.where(rank == row, move & -move, 0)
             predecessor = jnp.where(row != no_row, step, (cell & stay) | (predecessor & ~stay))
-        cell = barrier((predecessor & walking) | (cell & ~walking))
+        cell = barrier((predecessor & walk_mask) | (cell & ~walk_mask))
         cells = jax.lax.dynamic_update_index_in_dim(state.cells, cell, t, 0)
         if len(blocked) == 1:
             return state._replace(cell=cell, cells=cells)
-        previous = bitboard.dilate(state.sets, origins, t >= 0) | (state.sets & wait_mask)
-        previous &= layer
-        sets = barrier((previous & walking) | (state.sets & ~walking))
+        previous_sets = bitboard.dilate(state.sets, origins, t >= 0) | (state.sets & wait_mask)
+        previous_sets &= layer
+        sets = barrier((previous_sets & walk_mask) | (state.sets & ~walk_mask))
         is_forced = ~bitboard.is_nonempty(sets & ~cell)
         forced = jax.lax.dynamic_update_index_in_dim(state.forced, is_forced, t, 0)
         return _BackwardState(cell, sets, cells, forced)
 
-    initial = _BackwardState(goal, goal, buffer, jnp.ones((times, B), bool))
-    final = jax.lax.fori_loop(0, last, step_back, initial)
+    initial_state = _BackwardState(goal, goal, buffer, jnp.ones((times, B), bool))
+    final_state = jax.lax.fori_loop(0, last_time, step_back, initial_state)
     at_goal = np.arange(times, dtype=np.int16)[:, None] >= arrival
-    path = jnp.where(at_goal, bitboard.find_only_cell(goal), bitboard.find_only_cell(final.cells))
-    return TracedPath(path, final.forced), final.cells
+    path = jnp.where(
+        at_goal, bitboard.find_only_cell(goal), bitboard.find_only_cell(final_state.cells)
+    )
+    return TracedPath(path, final_state.forced), final_state.cells
 
 
 def path_bits(cells: jax.Array, rows: int) -> PathBits:
@@ -345,9 +347,9 @@ def batch_major_actions(actions: jax.Array) -> jax.Array:
 
 def path_arrivals(paths: jax.Array) -> jax.Array:
     """Return the time from which each agent stays at its last cell, for paths (..., T + 1, B)."""
-    moving = paths[..., 1:, :] != paths[..., :-1, :]
-    after = np.arange(1, paths.shape[-2], dtype=np.int16)[:, None]
-    return jnp.max(jnp.where(moving, after, jnp.int16(0)), axis=-2)
+    is_moving = paths[..., 1:, :] != paths[..., :-1, :]
+    next_times = np.arange(1, paths.shape[-2], dtype=np.int16)[:, None]
+    return jnp.max(jnp.where(is_moving, next_times, jnp.int16(0)), axis=-2)
 
 
 def path_makespan(paths: jax.Array) -> jax.Array:

@@ -128,23 +128,23 @@ def _make_outer_agents(
 ) -> _OuterAgents:
     K, axis_size = components.positions.shape
     count = K - INNER
-    P, unused = axis_size**count, axis_size - 1
+    P, unused_number = axis_size**count, axis_size - 1
     numbers = np.indices((axis_size,) * count).reshape(count, P)  # of each agent in each block
     k = np.arange(count)[:, None]
 
     def are_distinct(positions: jax.Array) -> jax.Array:
-        legal = jnp.all((positions >= 0) | (numbers == 0), axis=0)
+        is_legal = jnp.all((positions >= 0) | (numbers == 0), axis=0)
         for i in range(count):
             for j in range(i):
-                legal &= (positions[i] != positions[j]) | (positions[i] < 0)
-        return legal
+                is_legal &= (positions[i] != positions[j]) | (positions[i] < 0)
+        return is_legal
 
     cells, edges = components.positions[k, numbers], components.edge_positions[k, numbers]
-    ends = components.edge_ends[k, :, numbers]  # (count, P, 2)
-    at_goal = jnp.any(ends == components.goal[:count, None, None], axis=2)
+    edge_ends = components.edge_ends[k, :, numbers]  # (count, P, 2)
+    at_goal = jnp.any(edge_ends == components.goal[:count, None, None], axis=2)
     at_goal = at_goal & (numbers > 0) & sum_objective
-    retirement = jnp.where(at_goal, 0, unused)
-    options = [ends[..., 0], ends[..., 1], retirement]
+    retirement = jnp.where(at_goal, 0, unused_number)
+    options = [edge_ends[..., 0], edge_ends[..., 1], retirement]
 
     def find_neighbours(num_options: int) -> jax.Array:
         blocks = [
@@ -157,8 +157,8 @@ def _make_outer_agents(
 
     def find_free(positions: jax.Array, outer_positions: jax.Array) -> jax.Array:
         """Return the cells or edges of an inner agent that no outer agent occupies."""
-        occupied = (outer_positions[..., None] == positions) & (outer_positions >= 0)[..., None]
-        return ~jnp.any(occupied, axis=0)
+        is_occupied = (outer_positions[..., None] == positions) & (outer_positions >= 0)[..., None]
+        return ~jnp.any(is_occupied, axis=0)
 
     def unblock(blocked: jax.Array) -> jax.Array:
         masks = jnp.zeros((len(blocked), P), jnp.uint32)
@@ -166,7 +166,7 @@ def _make_outer_agents(
             masks |= blocked[:, i, numbers[i]]
         return ~masks.T[..., None, None]
 
-    inner = (K - INNER, K - INNER + 1)
+    inner_agents = (K - INNER, K - INNER + 1)
     colour = components.colours[k, numbers]
     outer_distances = distances[k, numbers]
     max_distance = jnp.max(outer_distances, axis=0, initial=0)
@@ -180,8 +180,8 @@ def _make_outer_agents(
         remaining=jnp.where(sum_objective, distance_sum, max_distance),
         sources=find_neighbours(2),
         targets=find_neighbours(3),
-        cells=jnp.stack([find_free(components.positions[i], cells) for i in inner]),
-        edges=jnp.stack([find_free(components.edge_positions[i], edges) for i in inner]),
+        cells=jnp.stack([find_free(components.positions[i], cells) for i in inner_agents]),
+        edges=jnp.stack([find_free(components.edge_positions[i], edges) for i in inner_agents]),
         last_cells=unblock(last.blocked_cells),
         last_horizontal=unblock(last.blocked_horizontal),
         last_vertical=unblock(last.blocked_vertical),
@@ -197,18 +197,20 @@ def _make_inner_agents(
 ) -> _InnerAgents:
     K, axis_size = components.positions.shape
     first, second = K - INNER, K - INNER + 1
-    retired = np.arange(axis_size) == 0
-    pair = (components.colours[np.array([first, second])] == np.arange(2)[:, None, None]) | retired
-    same_colour = pair[:, 0, :, None] & pair[:, 1, None]
-    cells = last.colours.T[..., None, None]
-    colours = jnp.where(same_colour[:, None], cells, jnp.uint32(0))
-    num_active = (~retired)[:, None].astype(int) + ~retired  # of the two agents with axes
+    is_retired = np.arange(axis_size) == 0
+    has_colour = (
+        components.colours[np.array([first, second])] == np.arange(2)[:, None, None]
+    ) | is_retired
+    both_have_colour = has_colour[:, 0, :, None] & has_colour[:, 1, None]
+    last_cells = last.colours.T[..., None, None]
+    colours = jnp.where(both_have_colour[:, None], last_cells, jnp.uint32(0))
+    num_active = (~is_retired)[:, None].astype(int) + ~is_retired  # of the two agents with axes
     first_distance, second_distance = distances[first][:, None], distances[second]
-    last_retired = np.where(np.arange(num_words(axis_size)) == 0, 1, 0).astype(np.uint32)
-    last_retired = last_retired[:, None, None]
+    retired_bit = np.where(np.arange(num_words(axis_size)) == 0, 1, 0).astype(np.uint32)
+    retired_bit = retired_bit[:, None, None]
     active = [
-        np.where(num_active == a, last_retired, np.uint32(0))
-        | np.where(num_active == a - 1, ~last_retired, np.uint32(0))
+        np.where(num_active == a, retired_bit, np.uint32(0))
+        | np.where(num_active == a - 1, ~retired_bit, np.uint32(0))
         for a in range(INNER + 1)
     ]
     return _InnerAgents(
@@ -252,11 +254,11 @@ def search_blocks(
     """
     K, axis_size = components.positions.shape
     P = axis_size ** (K - INNER)
-    last = make_last_agent(components, N)
+    last_agent = make_last_agent(components, N)
     max_distance = min(N * N, axis_size)
-    outer = _make_outer_agents(components, last, distances, sum_objective)
-    inner = _make_inner_agents(components, last, distances, sum_objective, max_distance)
-    problem = _Problem(components, last, outer, inner, sum_objective, may_wait, bound)
+    outer = _make_outer_agents(components, last_agent, distances, sum_objective)
+    inner = _make_inner_agents(components, last_agent, distances, sum_objective, max_distance)
+    problem = _Problem(components, last_agent, outer, inner, sum_objective, may_wait, bound)
 
     def find_block(numbers: jax.Array) -> jax.Array:
         return _block_index(list(numbers[: K - INNER]), axis_size)
@@ -264,26 +266,26 @@ def search_blocks(
     goal_numbers = jnp.where(sum_objective, jnp.zeros(K, jnp.int32), components.goal)
     goal = find_block(goal_numbers), single_state(goal_numbers[-INNER:], axis_size)
     states = single_state(components.start[-INNER:], axis_size)
-    block = find_block(components.start)
-    is_start = jnp.arange(P) == block
+    start_block = find_block(components.start)
+    is_start = jnp.arange(P) == start_block
     # At cost 0, states are queued as at any cost, for as many agents as exist.
     num_agents = jnp.sum(components.start > 0, dtype=jnp.int32)
     slot = jnp.where(sum_objective, num_agents, 1) % (K + 1)
     cost_bits = jnp.zeros((COST_BITS, *states.shape), jnp.uint32).at[0].set(states)
     buffers = buffers._replace(
-        reached=jax.lax.dynamic_update_index_in_dim(buffers.reached, states, block, 0),
+        reached=jax.lax.dynamic_update_index_in_dim(buffers.reached, states, start_block, 0),
         queue=jax.lax.dynamic_update_slice(
-            buffers.queue, states[None, None], (slot, block, *[jnp.int32(0)] * 3)
+            buffers.queue, states[None, None], (slot, start_block, *[jnp.int32(0)] * 3)
         ),
-        cost_bits=jax.lax.dynamic_update_index_in_dim(buffers.cost_bits, cost_bits, block, 0),
+        cost_bits=jax.lax.dynamic_update_index_in_dim(buffers.cost_bits, cost_bits, start_block, 0),
     )
     false = jnp.bool_(False)
     is_queued = (jnp.arange(K + 1) == slot)[:, None] & is_start
-    start = BlockSearch(jnp.int32(0), false, false, false, is_start, is_queued, buffers)
+    initial_state = BlockSearch(jnp.int32(0), false, false, false, is_start, is_queued, buffers)
     return jax.lax.while_loop(
         lambda state: (state.cost < max_cost) & (~state.solved | state.half_done) & ~state.stuck,
         lambda state: _advance(problem, state, goal, max_cost),
-        start,
+        initial_state,
     )
 
 
@@ -293,35 +295,35 @@ def _advance(
     """Expand the states queued for the next cost; without waits, those of one colour."""
     outer, inner, may_wait = problem.outer, problem.inner, problem.may_wait
     cost, colour = state.cost + 1, state.half_done.astype(jnp.int32)
-    complete = may_wait | state.half_done
+    is_complete = may_wait | state.half_done
     slot = cost % len(state.is_queued)
     source_mask = jnp.where(may_wait, _ALL, inner.colours[colour])
     target_mask = jnp.where(may_wait, _ALL, inner.colours[1 - colour])
     is_source = state.is_queued[slot] & (may_wait | outer.colours[colour])
-    moved, is_moved = _move_blocks(problem, state.buffers, slot, is_source, source_mask)
+    moved_states, is_moved = _move_blocks(problem, state.buffers, slot, is_source, source_mask)
     cost_mask = ((cost + 1) >> np.arange(COST_BITS)) & 1 != 0
 
     is_target = may_wait | outer.colours[1 - colour]
     is_near = cost + outer.remaining <= problem.bound
     is_updated = is_moved & outer.legal & is_target & is_near
-    blocks, count = order_active_first(is_updated), jnp.sum(is_updated, dtype=jnp.int32)
-    state = state._replace(buffers=state.buffers._replace(moved=moved))
+    blocks, num_blocks = order_active_first(is_updated), jnp.sum(is_updated, dtype=jnp.int32)
+    state = state._replace(buffers=state.buffers._replace(moved=moved_states))
     state = jax.lax.fori_loop(
         0,
-        count,
+        num_blocks,
         lambda i, state: _update_block(
             problem, state, blocks[i], goal, cost, cost_mask, target_mask
         ),
         state,
     )
-    is_queued = state.is_queued.at[slot].set(state.is_queued[slot] & ~complete)
-    stuck = complete & ~jnp.any(is_queued)
+    is_queued = state.is_queued.at[slot].set(state.is_queued[slot] & ~is_complete)
+    is_stuck = is_complete & ~jnp.any(is_queued)
     # All sets after the last states would be empty.
-    final_cost = jnp.where(stuck & problem.sum_objective & ~state.solved, max_cost, cost)
+    final_cost = jnp.where(is_stuck & problem.sum_objective & ~state.solved, max_cost, cost)
     return state._replace(
-        cost=jnp.where(complete, final_cost, state.cost),
-        half_done=~complete,
-        stuck=stuck & ~problem.sum_objective,
+        cost=jnp.where(is_complete, final_cost, state.cost),
+        half_done=~is_complete,
+        stuck=is_stuck & ~problem.sum_objective,
         is_queued=is_queued,
     )
 
@@ -334,12 +336,12 @@ def _move_blocks(
     source_mask: jax.Array,
 ) -> tuple[jax.Array, jax.Array]:
     """Move the agents of all source blocks; return `moved` and its written blocks, bool (P,)."""
-    components, last, outer, inner, sum_objective = problem[:5]
+    components, last_agent, outer, inner, sum_objective = problem[:5]
     K = len(components.start)
     opaque_true = components.fits
     agents = [K - INNER, K - INNER + 1]
 
-    def take_step(i: jax.Array, moving: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+    def take_step(i: jax.Array, state: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         edges = edge_blocks[i]
 
         def find_origins(queue: jax.Array, is_source: jax.Array) -> jax.Array:
@@ -350,35 +352,35 @@ def _move_blocks(
             return reduce(jnp.bitwise_or, sets) & source_mask
 
         # The axes of free edges are in the opposite order, see `_InnerAgents`.
-        distinct = outer.edges[1, edges][:, None] & outer.edges[0, edges]
-        mask = jnp.where(distinct, _ALL, jnp.uint32(0))
+        are_distinct = outer.edges[1, edges][:, None] & outer.edges[0, edges]
+        mask = jnp.where(are_distinct, _ALL, jnp.uint32(0))
         free_edges = FreeEdges(
-            distinct=inner.free_edges.distinct & distinct,
+            distinct=inner.free_edges.distinct & are_distinct,
             horizontal=inner.free_edges.horizontal & mask & outer.last_horizontal[edges],
             vertical=inner.free_edges.vertical & mask & outer.last_vertical[edges],
         )
         states = materialize_call(find_origins, opaque_true, buffers.queue, is_source)
-        states = move_agents(states, components, last, free_edges, sum_objective, agents)
+        states = move_agents(states, components, last_agent, free_edges, sum_objective, agents)
 
         def merge_target(
-            j: jax.Array, moving: tuple[jax.Array, jax.Array]
+            j: jax.Array, state: tuple[jax.Array, jax.Array]
         ) -> tuple[jax.Array, jax.Array]:
-            moved, is_moved = moving
+            moved, is_moved = state
             target = outer.targets[j, edges]
 
             def merge(moved: jax.Array, is_moved: jax.Array) -> jax.Array:
                 return states | jnp.where(is_moved[target], moved[target], jnp.uint32(0))
 
-            merged = materialize_call(merge, opaque_true, moved, is_moved)
-            moved = jax.lax.dynamic_update_index_in_dim(moved, merged, target, 0)
+            merged_states = materialize_call(merge, opaque_true, moved, is_moved)
+            moved = jax.lax.dynamic_update_index_in_dim(moved, merged_states, target, 0)
             return moved, is_moved.at[target].set(True)
 
-        return jax.lax.fori_loop(0, len(outer.targets), merge_target, moving)
+        return jax.lax.fori_loop(0, len(outer.targets), merge_target, state)
 
     is_used = outer.legal_edges & jnp.any(is_source[outer.sources], axis=0)
-    edge_blocks, count = order_active_first(is_used), jnp.sum(is_used, dtype=jnp.int32)
+    edge_blocks, num_blocks = order_active_first(is_used), jnp.sum(is_used, dtype=jnp.int32)
     no_blocks = jnp.zeros(len(is_source), bool)
-    return jax.lax.fori_loop(0, count, take_step, (buffers.moved, no_blocks))
+    return jax.lax.fori_loop(0, num_blocks, take_step, (buffers.moved, no_blocks))
 
 
 def _update_block(
@@ -400,26 +402,28 @@ def _update_block(
     def find_new(
         moved: jax.Array, reached: jax.Array, is_written: jax.Array
     ) -> tuple[jax.Array, jax.Array]:
-        distinct = outer.cells[0, block][:, None] & outer.cells[1, block]
-        legal = inner.legal & outer.last_cells[block] & target_mask
+        are_distinct = outer.cells[0, block][:, None] & outer.cells[1, block]
+        allowed_states = inner.legal & outer.last_cells[block] & target_mask
         last_slack = jnp.where(
             sum_objective, slack - inner.remaining, jnp.where(inner.remaining <= slack, slack, -1)
         )
         max_distance = inner.near_cells.shape[1] - 1
-        near = inner.near_cells[:, jnp.clip(last_slack + 1, 0, max_distance)]
-        states = jnp.where(distinct, moved[block] & legal & near, jnp.uint32(0))
-        old = jnp.where(is_written[block] & may_wait, reached[block], jnp.uint32(0))
-        return states & ~old, states | old
+        near_states = inner.near_cells[:, jnp.clip(last_slack + 1, 0, max_distance)]
+        states = jnp.where(are_distinct, moved[block] & allowed_states & near_states, jnp.uint32(0))
+        known_states = jnp.where(is_written[block] & may_wait, reached[block], jnp.uint32(0))
+        return states & ~known_states, states | known_states
 
-    new, reached = materialize_call(
+    new_states, reached = materialize_call(
         find_new, opaque_true, buffers.moved, buffers.reached, state.is_written
     )
 
-    def add_cost(cost_bits: jax.Array, is_written: jax.Array, new: jax.Array) -> jax.Array:
-        old = jnp.where(is_written[block], cost_bits[block], jnp.uint32(0))
-        return old | jnp.where(cost_mask[:, None, None, None], new, jnp.uint32(0))
+    def add_cost(cost_bits: jax.Array, is_written: jax.Array, new_states: jax.Array) -> jax.Array:
+        old_bits = jnp.where(is_written[block], cost_bits[block], jnp.uint32(0))
+        return old_bits | jnp.where(cost_mask[:, None, None, None], new_states, jnp.uint32(0))
 
-    cost_bits = materialize_call(add_cost, opaque_true, buffers.cost_bits, state.is_written, new)
+    cost_bits = materialize_call(
+        add_cost, opaque_true, buffers.cost_bits, state.is_written, new_states
+    )
 
     def queue_states(
         a: jax.Array, queues: tuple[jax.Array, jax.Array]
@@ -430,9 +434,9 @@ def _update_block(
         slot = next_cost % (K + 1)
 
         def merge(queue: jax.Array, is_queued: jax.Array) -> tuple[jax.Array, jax.Array]:
-            old = jnp.where(is_queued[slot, block], queue[slot, block], jnp.uint32(0))
-            merged = old | (new & inner.active[a])
-            return merged, jnp.any(merged != 0)
+            queued_states = jnp.where(is_queued[slot, block], queue[slot, block], jnp.uint32(0))
+            merged_states = queued_states | (new_states & inner.active[a])
+            return merged_states, jnp.any(merged_states != 0)
 
         merged, has_states = materialize_call(merge, opaque_true, queue, is_queued)
         index = (slot, block, *[jnp.int32(0)] * 3)
@@ -443,7 +447,7 @@ def _update_block(
         0, INNER + 1, queue_states, (buffers.queue, state.is_queued)
     )
     goal_block, goal_states = goal
-    at_goal = (block == goal_block) & jnp.any(new & goal_states != 0)
+    at_goal = (block == goal_block) & jnp.any(new_states & goal_states != 0)
     return state._replace(
         solved=state.solved | at_goal,
         is_written=state.is_written.at[block].set(True),
@@ -462,9 +466,9 @@ def least_costs(search: BlockSearch, states: jax.Array) -> jax.Array:
     `states`, int32 (K, S), are the cell numbers of the agents.
     """
     axis_size = search.buffers.reached.shape[-1]
-    *outer, first, second, last = states
+    *outer, first, second, last_number = states
     block = _block_index(outer, axis_size)
-    word, bit = last // 32, (last % 32).astype(jnp.uint32)
+    word, bit = last_number // 32, (last_number % 32).astype(jnp.uint32)
     plane = np.arange(COST_BITS)[:, None]
     bits = (search.buffers.cost_bits[block, plane, word, first, second] >> bit) & 1
     return jnp.where(search.is_written[block], decode_costs(bits), -1)

@@ -62,16 +62,16 @@ def component_sizes(boards: PreparedBoards, active: jax.Array, limits: Limits) -
         cells = iterate_until_stable(lambda cells: cells | (bitboard.dilate(cells) & free), cells)
         sets = [cells, cells & (cells >> 1), cells[:, 1:] & cells[:, :-1]]
         num_cells, num_horizontal, num_vertical = (
-            jnp.sum(jax.lax.population_count(x).astype(jnp.int32), axis=1, dtype=jnp.int32)
-            for x in sets
+            jnp.sum(jax.lax.population_count(cell_set).astype(jnp.int32), axis=1, dtype=jnp.int32)
+            for cell_set in sets
         )
         return jnp.max(jnp.maximum(num_cells, num_horizontal + num_vertical), axis=0), None
 
-    blank = jnp.zeros(B, jnp.int32)
+    defaults = jnp.zeros(B, jnp.int32)
     operands = (boards.free, boards.starts)
     length = jnp.max(boards.solo_distances, axis=0)
     width = min(B, limits.planned_boards)
-    return map_chunks(measure, operands, active, length, blank, width, None)[0]
+    return map_chunks(measure, operands, active, length, defaults, width, None)[0]
 
 
 def number_components(board: DenseBoards, axis_size: int) -> Components:
@@ -82,25 +82,25 @@ def number_components(board: DenseBoards, axis_size: int) -> Components:
         axis_size: Size A of the numbered axes (static).
     """
     N, K = board.free.shape[0], board.starts.shape[0]
-    unused = axis_size - 1
+    unused_number = axis_size - 1
     grid = np.indices((N, N))[..., None]
     at_start = jnp.all(grid == board.starts.T[:, None, None], axis=0)
-    reach = flood(jnp.broadcast_to(board.free[..., None], (N, N, K)), at_start) < UNREACHABLE
-    reach &= board.agent_mask
-    cells = jnp.moveaxis(reach, -1, 0)  # (K, N, N)
+    is_reached = flood(jnp.broadcast_to(board.free[..., None], (N, N, K)), at_start) < UNREACHABLE
+    is_reached &= board.agent_mask
+    cells = jnp.moveaxis(is_reached, -1, 0)  # (K, N, N)
     horizontal = cells & jnp.pad(cells[:, :, 1:], [(0, 0), (0, 0), (0, 1)])
     vertical = cells & jnp.pad(cells[:, 1:], [(0, 0), (0, 1), (0, 0)])
     edges = jnp.stack([horizontal, vertical], axis=1)  # (K, 2, N, N), by the left or upper cell
 
     def assign_numbers(members: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
         """Return the number of each position, the position of each number, and their count."""
-        flat = members.reshape(K, -1)
-        count = jnp.cumsum(flat, axis=1, dtype=jnp.int32)
-        number = jnp.where(flat & (count < unused), count, unused)
+        flat_members = members.reshape(K, -1)
+        cumulative = jnp.cumsum(flat_members, axis=1, dtype=jnp.int32)
+        number = jnp.where(flat_members & (cumulative < unused_number), cumulative, unused_number)
         positions = jnp.full((K, axis_size), -1, jnp.int32)
         k = np.arange(K)[:, None]
-        positions = positions.at[k, number].set(jnp.arange(flat.shape[1], dtype=jnp.int32))
-        return number, positions.at[:, unused].set(-1), count[:, -1]
+        positions = positions.at[k, number].set(jnp.arange(flat_members.shape[1], dtype=jnp.int32))
+        return number, positions.at[:, unused_number].set(-1), cumulative[:, -1]
 
     cell_number, positions, cell_count = assign_numbers(cells)
     edge_number, edge_positions, edge_count = assign_numbers(edges)
@@ -112,24 +112,24 @@ def number_components(board: DenseBoards, axis_size: int) -> Components:
     start, goal = find_number(board.starts), find_number(board.goals)
 
     # The ends of an edge: its left or upper cell, and the cell to the right or below.
-    first = edge_positions % (N * N)
-    second = jnp.minimum(first + jnp.where(edge_positions < N * N, 1, N), N * N - 1)
-    ends = jnp.stack([first, second], axis=1)
+    first_ends = edge_positions % (N * N)
+    second_ends = jnp.minimum(first_ends + jnp.where(edge_positions < N * N, 1, N), N * N - 1)
+    ends = jnp.stack([first_ends, second_ends], axis=1)
     ends = jnp.take_along_axis(cell_number[:, None], jnp.maximum(ends, 0), axis=2)
-    ends = jnp.where((edge_positions < 0)[:, None], unused, ends).at[:, :, 0].set(0)
+    ends = jnp.where((edge_positions < 0)[:, None], unused_number, ends).at[:, :, 0].set(0)
 
     # The edges at a cell: right, left, down and up.
-    padding = jnp.full((K, 2, N, 1), unused, jnp.int32)
-    by_cell = edge_number.reshape(K, 2, N, N)
-    right, down = by_cell[:, 0], by_cell[:, 1]
+    padding = jnp.full((K, 2, N, 1), unused_number, jnp.int32)
+    edges_by_cell = edge_number.reshape(K, 2, N, N)
+    right, down = edges_by_cell[:, 0], edges_by_cell[:, 1]
     left = jnp.concatenate([padding[:, 0], right[:, :, :-1]], axis=2)
     up = jnp.concatenate([padding[:, 0].reshape(K, 1, N), down[:, :-1]], axis=1)
-    by_direction = jnp.stack([right, left, down, up], axis=1).reshape(K, 4, N * N)
-    cell_edges = jnp.take_along_axis(by_direction, jnp.maximum(positions, 0)[:, None], axis=2)
-    cell_edges = jnp.where((positions < 0)[:, None], unused, cell_edges)
+    edges_by_direction = jnp.stack([right, left, down, up], axis=1).reshape(K, 4, N * N)
+    cell_edges = jnp.take_along_axis(edges_by_direction, jnp.maximum(positions, 0)[:, None], axis=2)
+    cell_edges = jnp.where((positions < 0)[:, None], unused_number, cell_edges)
     goal_edges = jnp.take_along_axis(cell_edges, goal[:, None, None], axis=2)[:, :, 0]
     cell_edges = cell_edges.at[:, :, 0].set(goal_edges)
-    retired = jnp.full((K, 1, axis_size), unused, jnp.int32).at[:, :, 0].set(0)
+    retired_edges = jnp.full((K, 1, axis_size), unused_number, jnp.int32).at[:, :, 0].set(0)
 
     goal_positions = jnp.where(board.agent_mask, board.goals[:, 0] * N + board.goals[:, 1], -1)
     parity = positions // N + positions % N
@@ -140,7 +140,7 @@ def number_components(board: DenseBoards, axis_size: int) -> Components:
         goal=goal,
         edge_positions=edge_positions.at[:, 0].set(-1),
         edge_ends=ends,
-        cell_edges=jnp.concatenate([cell_edges, retired], axis=1),
+        cell_edges=jnp.concatenate([cell_edges, retired_edges], axis=1),
         colours=parity,
-        fits=jnp.all(cell_count < unused) & jnp.all(edge_count < unused),
+        fits=jnp.all(cell_count < unused_number) & jnp.all(edge_count < unused_number),
     )

@@ -61,8 +61,8 @@ def bytes_per_board(agents: int, axis_size: int, kernels: Kernels | None = None)
     if kernels is Kernels.TPU:
         pads = (1,) * (agents - 3) + (8, 128)
         axes = [-(-n // pad) * pad for n, pad in zip(axes, pads[-len(axes) :], strict=True)]
-    sets = COST_BITS + agents + 5
-    return 4 * sets * num_words(axis_size) * prod(axes)
+    num_sets = COST_BITS + agents + 5
+    return 4 * num_sets * num_words(axis_size) * prod(axes)
 
 
 def solve_dense(
@@ -86,20 +86,20 @@ def solve_dense(
     # The sets of 32 boards would not fit into the cache of a CPU core.
     boards_at_once = max(1, limits.joint_boards // 32)
     width = min(B, limits.max_items(boards_at_once, bytes_per_board(K, axis_size, limits.kernels)))
-    by_blocks = boards_at_once == 1
+    use_blocks = boards_at_once == 1
 
     Buffers = BlockBuffers | None
 
     def solve_chunk(chunk: DenseBoards, buffers: Buffers) -> tuple[DenseResults, Buffers]:
-        if by_blocks:
+        if use_blocks:
             board = jax.tree.map(lambda leaf: leaf[..., 0], chunk)
             results, buffers = _solve_board(board, horizon, axis_size, buffers)
             return jax.tree.map(lambda leaf: leaf[..., None], results), buffers
 
-        def solve_one(board: DenseBoards) -> DenseResults:
+        def solve_board(board: DenseBoards) -> DenseResults:
             return _solve_board(board, horizon, axis_size, None)[0]
 
-        return jax.vmap(solve_one, in_axes=-1, out_axes=-1)(chunk), None
+        return jax.vmap(solve_board, in_axes=-1, out_axes=-1)(chunk), None
 
     false, zero = jnp.zeros(B, bool), jnp.zeros(B, jnp.int16)
     plan = jnp.zeros((horizon, K, B), jnp.int8)
@@ -107,7 +107,7 @@ def solve_dense(
     length = jnp.sum(boards.free, axis=(0, 1), dtype=jnp.int32)
 
     def solve_all() -> DenseResults:
-        buffers = allocate_buffers(K, axis_size) if by_blocks else None
+        buffers = allocate_buffers(K, axis_size) if use_blocks else None
         results, _ = map_chunks(solve_chunk, boards, active, length, blank, width, buffers)
         # A chunk may be padded with other boards.
         return jax.tree.map(lambda leaf, default: jnp.where(active, leaf, default), results, blank)
@@ -163,8 +163,10 @@ def _solve_board(
         active &= components.fits
         max_cost = jnp.where(sum_objective, MAX_COST, min(horizon, MAX_COST))
         max_cost = jnp.where(active, jnp.where(may_wait, max_cost, cost), 0)
-        lower, upper = jnp.where(sum_objective, board.cost_bounds, board.makespan_bounds)
-        bound = jnp.where(may_wait, jnp.minimum(lower + slack, upper), cost)
+        lower_bound, upper_bound = jnp.where(
+            sum_objective, board.cost_bounds, board.makespan_bounds
+        )
+        bound = jnp.where(may_wait, jnp.minimum(lower_bound + slack, upper_bound), cost)
         look_up: Callable[[jax.Array], jax.Array]
         state: _SetSearch | BlockSearch
         if buffers is None:
@@ -178,11 +180,11 @@ def _solve_board(
         value = jnp.where(state.solved, state.cost, 0)
         plan, length = _trace_plan(components, look_up, N, sum_objective, value * may_wait, horizon)
         # Without a bound, the search has examined every reachable state.
-        unsolvable = active & ~sum_objective & (bound >= NEVER) & state.stuck
+        is_unsolvable = active & ~sum_objective & (bound >= NEVER) & state.stuck
         is_final = active & (state.solved | (slack == NEVER))
 
-        def update(target: int, new: jax.Array, old: jax.Array) -> jax.Array:
-            return jnp.where(active & state.solved & (objective == target), new, old)
+        def update(target: int, new_value: jax.Array, old_value: jax.Array) -> jax.Array:
+            return jnp.where(active & state.solved & (objective == target), new_value, old_value)
 
         return _Progress(
             makespan=update(_MAKESPAN, value, makespan),
@@ -191,7 +193,7 @@ def _solve_board(
             plan=update(_COST, plan, results.plan),
             length=update(_COST, length, results.length),
             waitless=(objective == _WAITLESS) & state.solved & (state.cost == cost),
-            unsolvable=results.unsolvable | unsolvable,
+            unsolvable=results.unsolvable | is_unsolvable,
             num_sets=results.num_sets + jnp.where(is_final, state.cost, 0),
             buffers=buffers,
         ), None
@@ -199,16 +201,16 @@ def _solve_board(
     attempts = np.array(_ATTEMPTS if buffers is None else _BLOCK_ATTEMPTS, np.int32).T
     zero, false = jnp.int32(0), jnp.bool_(False)
     plan = jnp.zeros((horizon, K), jnp.int8)
-    initial = _Progress(zero, plan, zero, plan, zero, false, false, zero, buffers)
-    results, _ = jax.lax.scan(search, initial, tuple(jnp.asarray(x) for x in attempts))
+    initial_state = _Progress(zero, plan, zero, plan, zero, false, false, zero, buffers)
+    results, _ = jax.lax.scan(search, initial_state, tuple(jnp.asarray(x) for x in attempts))
     makespan, cost = results.makespan, results.cost
-    optimal = (board.has_makespan | (makespan > 0)) & (cost > 0) & (results.length <= horizon)
+    is_optimal = (board.has_makespan | (makespan > 0)) & (cost > 0) & (results.length <= horizon)
     return DenseResults(
-        optimal=optimal,
+        optimal=is_optimal,
         unsolvable=results.unsolvable,
         sum_of_costs=cost.astype(jnp.int16),
         makespan=makespan.astype(jnp.int16),
-        needs_wait=optimal & (cost > distances) & ~results.waitless,
+        needs_wait=is_optimal & (cost > distances) & ~results.waitless,
         plan=results.plan,
         makespan_plan=results.makespan_plan,
         num_sets=results.num_sets,
@@ -241,8 +243,8 @@ def _find_origins(recent: jax.Array, cost: jax.Array) -> jax.Array:
     A step costs as much as the number of agents that have not retired.
     """
     K, axis_size = recent.shape[0] - 1, recent.shape[-1]
-    retired = jnp.where(np.arange(recent.shape[1]) == 0, jnp.uint32(1), jnp.uint32(0))
-    last_retired = broadcast_words(retired, K - 1)  # the bit of the retired last agent
+    retired_bit = jnp.where(np.arange(recent.shape[1]) == 0, jnp.uint32(1), jnp.uint32(0))
+    last_retired = broadcast_words(retired_bit, K - 1)  # the bit of the retired last agent
     num_active = sum(  # of the agents with axes
         broadcast_agent(jnp.arange(axis_size) > 0, i, K).astype(jnp.int32) for i in range(K - 1)
     )
@@ -263,13 +265,13 @@ def _search_sets(
 ) -> _SetSearch:
     """Compute D_c until it holds the goal, it stops growing, or c reaches `max_cost`."""
     K, axis_size = components.positions.shape
-    last = make_last_agent(components, N)
+    last_agent = make_last_agent(components, N)
     shape = (num_words(axis_size), *(axis_size,) * (K - 1))
 
-    start = single_state(components.start, axis_size)
+    start_states = single_state(components.start, axis_size)
     goal_numbers = jnp.where(sum_objective, jnp.zeros(K, jnp.int32), components.goal)
     # As a set, because on a TPU a look-up of one word would copy all words to another layout.
-    goal = single_state(goal_numbers, axis_size)
+    goal_states = single_state(goal_numbers, axis_size)
 
     def states_of_colour(colour: jax.Array) -> jax.Array:
         """Return the joint states in which all agents are on cells of one colour, or retired."""
@@ -277,14 +279,14 @@ def _search_sets(
             broadcast_agent((components.colours[i] == colour) | (np.arange(axis_size) == 0), i, K)
             for i in range(K - 1)
         ]
-        cells = broadcast_words(last.colours[:, colour], K - 1)
+        cells = broadcast_words(last_agent.colours[:, colour], K - 1)
         return jnp.where(reduce(jnp.logical_and, has_colour), cells, jnp.uint32(0))
 
     def advance(state: _SetSearch) -> _SetSearch:
         # Without waits, all agents change colour in every step. A set then takes two steps, one
         # from the states of each colour.
         cost, colour = state.cost + 1, state.half_done.astype(jnp.int32)
-        complete = may_wait | state.half_done
+        is_complete = may_wait | state.half_done
         origins = jax.lax.cond(
             sum_objective,
             lambda recent: _find_origins(recent, cost),
@@ -294,45 +296,45 @@ def _search_sets(
         origins = jax.lax.cond(
             may_wait, lambda x: x, lambda x: x & states_of_colour(colour), origins
         )
-        reached = take_step(origins, components, last, sum_objective)
+        targets = take_step(origins, components, last_agent, sum_objective)
 
-        def add_states(reached: jax.Array, recent: jax.Array) -> tuple[jax.Array, jax.Array]:
-            previous = recent[(cost - 1) % (K + 1)]
-            half = jnp.where(state.half_done, recent[cost % (K + 1)], jnp.uint32(0))
-            states = jnp.where(may_wait, previous, half) | (
-                reached & jnp.where(may_wait, ~jnp.uint32(0), states_of_colour(1 - colour))
+        def add_states(targets: jax.Array, recent: jax.Array) -> tuple[jax.Array, jax.Array]:
+            previous_states = recent[(cost - 1) % (K + 1)]
+            half_states = jnp.where(state.half_done, recent[cost % (K + 1)], jnp.uint32(0))
+            states = jnp.where(may_wait, previous_states, half_states) | (
+                targets & jnp.where(may_wait, ~jnp.uint32(0), states_of_colour(1 - colour))
             )
-            return states, states & ~previous
+            return states, states & ~previous_states
 
         # Compute both results at once, so that `recent` is not read after it is changed.
-        states, new = materialize_call(add_states, components.fits, reached, state.recent)
+        states, new_states = materialize_call(add_states, components.fits, targets, state.recent)
 
         def add_cost_bit(carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
             """Set the lowest remaining bit of 1 + cost for the new states."""
             remaining_bits, cost_bits = carry
             lowest_bit = remaining_bits & -remaining_bits
             i = jax.lax.population_count(lowest_bit - 1)
-            return remaining_bits ^ lowest_bit, cost_bits.at[i].set(cost_bits[i] | new)
+            return remaining_bits ^ lowest_bit, cost_bits.at[i].set(cost_bits[i] | new_states)
 
         stored_cost = jnp.where(may_wait, cost + 1, 0)
         _, cost_bits = jax.lax.while_loop(
             lambda carry: carry[0] > 0, add_cost_bit, (stored_cost, state.cost_bits)
         )
         return _SetSearch(
-            cost=jnp.where(complete, cost, state.cost),
-            half_done=~complete,
+            cost=jnp.where(is_complete, cost, state.cost),
+            half_done=~is_complete,
             recent=state.recent.at[cost % (K + 1)].set(states),
             cost_bits=cost_bits,
-            solved=complete & jnp.any(states & goal != 0),
-            stuck=~sum_objective & may_wait & ~jnp.any(new != 0),
+            solved=is_complete & jnp.any(states & goal_states != 0),
+            stuck=~sum_objective & may_wait & ~jnp.any(new_states != 0),
         )
 
-    cost_bits = jnp.zeros((COST_BITS, *shape), jnp.uint32).at[0].set(start)
-    recent = jnp.zeros((K + 1, *shape), jnp.uint32).at[0].set(start)
+    cost_bits = jnp.zeros((COST_BITS, *shape), jnp.uint32).at[0].set(start_states)
+    recent = jnp.zeros((K + 1, *shape), jnp.uint32).at[0].set(start_states)
     false = jnp.bool_(False)
-    initial = _SetSearch(jnp.int32(0), false, recent, cost_bits, false, false)
+    initial_state = _SetSearch(jnp.int32(0), false, recent, cost_bits, false, false)
     return jax.lax.while_loop(
-        lambda state: (state.cost < max_cost) & ~state.solved & ~state.stuck, advance, initial
+        lambda state: (state.cost < max_cost) & ~state.solved & ~state.stuck, advance, initial_state
     )
 
 
@@ -357,7 +359,7 @@ def _trace_plan(
         are 0 if the cost is 0.
     """
     K, axis_size = components.positions.shape
-    unused = np.int32(axis_size - 1)
+    unused_number = np.int32(axis_size - 1)
     k = np.arange(K)
     # The cells that an agent can come from: four neighbours, its own, and 0 if it had retired.
     numbers = np.arange(axis_size, dtype=np.int32)
@@ -365,9 +367,11 @@ def _trace_plan(
     edges = components.cell_edges[:, :4]
     neighbours = jnp.take_along_axis(components.edge_ends[:, :1], edges, axis=2)
     neighbours += jnp.take_along_axis(components.edge_ends[:, 1:], edges, axis=2) - cells[:, None]
-    neighbours = jnp.where(edges == unused, unused, neighbours)
-    retired = jnp.broadcast_to(np.where(numbers == 0, np.int32(0), unused), (K, 1, axis_size))
-    origins = jnp.concatenate([neighbours, cells[:, None], retired], axis=1)
+    neighbours = jnp.where(edges == unused_number, unused_number, neighbours)
+    retired_origin = jnp.broadcast_to(
+        np.where(numbers == 0, np.int32(0), unused_number), (K, 1, axis_size)
+    )
+    origins = jnp.concatenate([neighbours, cells[:, None], retired_origin], axis=1)
     choices = np.indices((6,) * K).reshape(K, -1)
     # Prefer the predecessors from which the fewest agents wait.
     choices = choices[:, np.argsort(np.sum(choices == 4, axis=0), kind="stable")]
@@ -376,30 +380,30 @@ def _trace_plan(
 
     def step_back(state: State) -> State:
         cost, steps, numbers, actions = state
-        previous = origins[k[:, None], choices, numbers[:, None]]
-        legal = jnp.all(previous != unused, axis=0)
-        new = components.positions[k, numbers]
-        old = components.positions[k[:, None], previous]
+        sources = origins[k[:, None], choices, numbers[:, None]]
+        is_legal = jnp.all(sources != unused_number, axis=0)
+        ends = components.positions[k, numbers]
+        starts = components.positions[k[:, None], sources]
         for i in range(K):
             for j in range(i):
                 # Two agents must not swap cells. Absent agents have position -1.
-                legal &= (old[i] != new[j]) | (old[j] != new[i]) | (new[i] < 0)
-        costs = look_up(previous)
-        step_cost = jnp.where(sum_objective, jnp.sum(previous > 0, axis=0, dtype=jnp.int32), 1)
-        choice = jnp.argmax(legal & (costs == cost - step_cost))
-        change = new - old[:, choice]
+                is_legal &= (starts[i] != ends[j]) | (starts[j] != ends[i]) | (ends[i] < 0)
+        costs = look_up(sources)
+        step_cost = jnp.where(sum_objective, jnp.sum(sources > 0, axis=0, dtype=jnp.int32), 1)
+        choice = jnp.argmax(is_legal & (costs == cost - step_cost))
+        change = ends - starts[:, choice]
         deltas = ACTION_DELTAS @ np.array([N, 1])
         action = jnp.argmax(change[:, None] == deltas, axis=1).astype(jnp.int8)
         return (
             cost - step_cost[choice],
             steps + 1,
-            previous[:, choice],
+            sources[:, choice],
             actions.at[steps].set(action, mode="drop"),
         )
 
     goal = jnp.where(sum_objective, jnp.zeros(K, jnp.int32), components.goal)
-    initial = (cost, jnp.int32(0), goal, jnp.zeros((horizon, K), jnp.int8))
-    _, length, _, actions = jax.lax.while_loop(lambda state: state[0] > 0, step_back, initial)
-    index = length - 1 - np.arange(horizon)  # the actions are in reverse
-    plan = jnp.where((index >= 0)[:, None], actions[jnp.maximum(index, 0)], jnp.int8(0))
+    initial_state = (cost, jnp.int32(0), goal, jnp.zeros((horizon, K), jnp.int8))
+    _, length, _, actions = jax.lax.while_loop(lambda state: state[0] > 0, step_back, initial_state)
+    step_index = length - 1 - np.arange(horizon)  # the actions are in reverse
+    plan = jnp.where((step_index >= 0)[:, None], actions[jnp.maximum(step_index, 0)], jnp.int8(0))
     return plan, length

@@ -66,23 +66,23 @@ def solve_remaining(
         cost_bounds=bounds[1],
     )
     axis_size = DENSE_AXIS_SIZES[batch.agent_mask.shape[1]][size_index]
-    new = joint.solve_dense(boards, remaining[size_index], horizon, axis_size, limits)
-    return results._replace(solution=_merge_results(solution, shortest, new))
+    dense_results = joint.solve_dense(boards, remaining[size_index], horizon, axis_size, limits)
+    return results._replace(solution=_merge_results(solution, shortest, dense_results))
 
 
 def _merge_results(solution: Solution, shortest: ShortestPlans, results: DenseResults) -> Solution:
-    optimal, proved = results.optimal, results.optimal | results.unsolvable
-    status = jnp.where(optimal, jnp.int8(Status.OPTIMAL), jnp.int8(Status.UNSOLVABLE))
+    is_optimal, is_proved = results.optimal, results.optimal | results.unsolvable
+    status = jnp.where(is_optimal, jnp.int8(Status.OPTIMAL), jnp.int8(Status.UNSOLVABLE))
 
     has_makespan = shortest.proved[:, None, None]
     makespan = jnp.where(shortest.proved, shortest.makespan, results.makespan)
     plan, makespan_plan = (jnp.moveaxis(x, -1, 0) for x in (results.plan, results.makespan_plan))
 
-    def merge(new: jax.Array, old: jax.Array) -> jax.Array:
-        return jnp.where(optimal.reshape(-1, *(1,) * (old.ndim - 1)), new, old)
+    def merge(new_leaf: jax.Array, old_leaf: jax.Array) -> jax.Array:
+        return jnp.where(is_optimal.reshape(-1, *(1,) * (old_leaf.ndim - 1)), new_leaf, old_leaf)
 
     return Solution(
-        status=jnp.where(proved, status, solution.status),
+        status=jnp.where(is_proved, status, solution.status),
         sum_of_costs=merge(results.sum_of_costs, solution.sum_of_costs),
         makespan=merge(makespan, solution.makespan),
         needs_wait=merge(results.needs_wait, solution.needs_wait),

@@ -36,11 +36,11 @@ def broadcast_words(values: jax.Array, axes: int) -> jax.Array:
 
 def pack_masks(members: jax.Array) -> jax.Array:
     """Pack bool (..., A) into words, uint32 (W, ...)."""
-    spare = num_words(members.shape[-1]) * 32 - members.shape[-1]
-    padded = jnp.pad(members, [(0, 0)] * (members.ndim - 1) + [(0, spare)])
-    padded = jnp.moveaxis(padded.reshape(*members.shape[:-1], -1, 32), -2, 0)
+    num_padding = num_words(members.shape[-1]) * 32 - members.shape[-1]
+    padded_bits = jnp.pad(members, [(0, 0)] * (members.ndim - 1) + [(0, num_padding)])
+    padded_bits = jnp.moveaxis(padded_bits.reshape(*members.shape[:-1], -1, 32), -2, 0)
     return jnp.sum(
-        jnp.where(padded, np.uint32(1) << np.arange(32, dtype=np.uint32), np.uint32(0)),
+        jnp.where(padded_bits, np.uint32(1) << np.arange(32, dtype=np.uint32), np.uint32(0)),
         axis=-1,
         dtype=jnp.uint32,
     )
@@ -61,19 +61,19 @@ def decode_costs(bits: jax.Array) -> jax.Array:
     return jnp.sum(bits.astype(jnp.int32) << positions, axis=0, dtype=jnp.int32) - 1
 
 
-def _shift_down(words: list[jax.Array], count: int) -> list[jax.Array]:
+def _shift_down(words: list[jax.Array], distance: int) -> list[jax.Array]:
     """Shift bits to lower cell numbers; the words are separate arrays."""
-    whole, bits = divmod(count, 32)
-    padded = [*words, *[jnp.zeros_like(words[0])] * (whole + 1)][whole:]
+    word_shift, bits = divmod(distance, 32)
+    padded = [*words, *[jnp.zeros_like(words[0])] * (word_shift + 1)][word_shift:]
     if bits == 0:
         return padded[: len(words)]
     return [(padded[w] >> bits) | (padded[w + 1] << (32 - bits)) for w in range(len(words))]
 
 
-def _shift_up(words: list[jax.Array], count: int) -> list[jax.Array]:
+def _shift_up(words: list[jax.Array], distance: int) -> list[jax.Array]:
     """Shift bits to higher cell numbers; the words are separate arrays."""
-    whole, bits = divmod(count, 32)
-    padded = [*[jnp.zeros_like(words[0])] * (whole + 1), *words]
+    word_shift, bits = divmod(distance, 32)
+    padded = [*[jnp.zeros_like(words[0])] * (word_shift + 1), *words]
     if bits == 0:
         return padded[1 : 1 + len(words)]
     return [(padded[w + 1] << bits) | (padded[w] >> (32 - bits)) for w in range(len(words))]
@@ -108,9 +108,9 @@ def make_last_agent(components: Components, N: int) -> LastAgent:
         neighbours = cell_numbers[jnp.minimum(position + offset, N * N - 1)]
         return jnp.where(is_cell & exists, neighbours, unused)
 
-    right = find_neighbour(1, position % N < N - 1)
-    below = find_neighbour(N, position < N * (N - 1))
-    difference = jnp.where(below < unused, below - number, 0)
+    right_numbers = find_neighbour(1, position % N < N - 1)
+    below_numbers = find_neighbour(N, position < N * (N - 1))
+    difference = jnp.where(below_numbers < unused, below_numbers - number, 0)
     differences = np.arange(1, N + 1)[:, None]
     other_edges = components.edge_positions[:-1]
 
@@ -121,7 +121,7 @@ def make_last_agent(components: Components, N: int) -> LastAgent:
     is_same_cell = components.positions[:-1, :, None] == position
     is_same_cell &= (components.positions[:-1] >= 0)[..., None]
     return LastAgent(
-        right=pack_masks(right < unused),
+        right=pack_masks(right_numbers < unused),
         down=pack_masks(difference == differences),
         cells=pack_masks(is_valid),
         colours=pack_masks((is_cell & (colour == np.arange(2)[:, None])) | (number == 0)),
@@ -167,8 +167,8 @@ def take_step(
     K = components.positions.shape[0]
     agents = range(K - 1)
     free_edges = find_free_edges(components, last, np.roll(agents, 1).tolist())
-    moved = move_agents(states, components, last, free_edges, sum_objective, agents)
-    return moved & legal_states(components, last, agents)
+    moved_states = move_agents(states, components, last, free_edges, sum_objective, agents)
+    return moved_states & legal_states(components, last, agents)
 
 
 def move_agents(
@@ -224,12 +224,12 @@ def _unite_agents(masks: jax.Array) -> jax.Array:
 def _are_distinct(positions: jax.Array) -> jax.Array:
     """Return whether all agents with axes are at distinct positions >= 0, bool (A, ...)."""
     K = positions.shape[0] + 1
-    distinct = jnp.ones((1,) * (K - 1), bool)
+    is_distinct = jnp.ones((1,) * (K - 1), bool)
     for i in range(K - 1):
         for j in range(i):
             first, second = broadcast_agent(positions[i], i, K), broadcast_agent(positions[j], j, K)
-            distinct &= (first != second) | (first < 0)
-    return distinct
+            is_distinct &= (first != second) | (first < 0)
+    return is_distinct
 
 
 def _move_last_agent(
@@ -242,38 +242,38 @@ def _move_last_agent(
     """Move the last agent over a free edge, by the edge numbers of the other agents."""
     W, N = last.down.shape
 
-    def to_edges(states: jax.Array) -> tuple[list[jax.Array], list[jax.Array]]:
+    def move_to_edges(states: jax.Array) -> tuple[list[jax.Array], list[jax.Array]]:
         words = [states[w] for w in range(W)]
-        right, below = _shift_down(words, 1), [jnp.zeros_like(word) for word in words]
+        right_words, below_words = _shift_down(words, 1), [jnp.zeros_like(word) for word in words]
         for i in range(N):
-            shifted = _shift_down(words, i + 1)
-            below = [
+            shifts = _shift_down(words, i + 1)
+            below_words = [
                 b | ((word | s) & last.down[w, i])
-                for w, (b, word, s) in enumerate(zip(below, words, shifted, strict=True))
+                for w, (b, word, s) in enumerate(zip(below_words, words, shifts, strict=True))
             ]
         horizontal = [
-            (words[w] | right[w]) & last.right[w] & free_edges.horizontal[w] for w in range(W)
+            (words[w] | right_words[w]) & last.right[w] & free_edges.horizontal[w] for w in range(W)
         ]
-        return horizontal, [below[w] & free_edges.vertical[w] for w in range(W)]
+        return horizontal, [below_words[w] & free_edges.vertical[w] for w in range(W)]
 
-    def to_cells(
+    def move_to_cells(
         edges: tuple[list[jax.Array], list[jax.Array]], states: jax.Array
     ) -> list[jax.Array]:
         horizontal, vertical = edges
-        moved = [
+        moved_words = [
             horizontal[w] | shifted | vertical[w]
             for w, shifted in enumerate(_shift_up(horizontal, 1))
         ]
         for i in range(N):
-            shifted = _shift_up([vertical[w] & last.down[w, i] for w in range(W)], i + 1)
-            moved = [word | s for word, s in zip(moved, shifted, strict=True)]
-        at_goal = reduce(jnp.bitwise_or, (moved[w] & last.goal[w] for w in range(W)))
-        moved[0] |= jnp.where(free_edges.distinct, states[0] & 1, jnp.uint32(0))
-        moved[0] |= ((at_goal != 0) & sum_objective).astype(jnp.uint32)
-        return moved
+            shifts = _shift_up([vertical[w] & last.down[w, i] for w in range(W)], i + 1)
+            moved_words = [word | s for word, s in zip(moved_words, shifts, strict=True)]
+        at_goal = reduce(jnp.bitwise_or, (moved_words[w] & last.goal[w] for w in range(W)))
+        moved_words[0] |= jnp.where(free_edges.distinct, states[0] & 1, jnp.uint32(0))
+        moved_words[0] |= ((at_goal != 0) & sum_objective).astype(jnp.uint32)
+        return moved_words
 
     words = materialize_call(
-        to_cells, opaque_true, materialize_call(to_edges, opaque_true, states), states
+        move_to_cells, opaque_true, materialize_call(move_to_edges, opaque_true, states), states
     )
     if W == 1:
         return words[0][None]

@@ -65,7 +65,7 @@ def search_costs(
 ) -> JointOptima:
     """Return the result of `joint_search` without plans, computed in one launch."""
     results, _ = _search(boards, running, horizon, board, backend, waitless_cost, plans=False)
-    return _optima(results)
+    return _make_optima(results)
 
 
 def search_pairs(
@@ -98,10 +98,10 @@ def search_pairs(
     last_steps = jnp.where(walker & walks_alone[:, None], solo_actions[:, None], 0)
     plan = (last_steps + first_steps[0]).astype(jnp.int8)
     makespan_plan = jnp.where(results.makespan_steps > 0, first_steps[1].astype(jnp.int8), plan)
-    return PairPlans(_optima(results), length, plan, makespan_plan)
+    return PairPlans(_make_optima(results), length, plan, makespan_plan)
 
 
-def _optima(results: KernelResults) -> JointOptima:
+def _make_optima(results: KernelResults) -> JointOptima:
     return JointOptima(
         results.sum_of_costs, results.makespan, results.stuck != 0, results.expansions
     )
@@ -172,8 +172,8 @@ def _search_program(
     walker = to_int32(arrivals[0] != cost)
     walk = _walk_back_alone(search, walker, has_plan, plan_cost)
     retirement = walk.retirement_cost >> 1
-    too_long = has_plan & (plan_cost - retirement > state.makespan)
-    makespan_steps = jnp.where(too_long, state.makespan, 0) if may_wait else 0 * plan_cost
+    is_too_long = has_plan & (plan_cost - retirement > state.makespan)
+    makespan_steps = jnp.where(is_too_long, state.makespan, 0) if may_wait else 0 * plan_cost
     results = KernelResults(
         sum_of_costs=cost,
         makespan=state.makespan,
@@ -246,12 +246,12 @@ class _JointSearch(PairLanes):
             stuck=zero,
             expansions=zero,
         )
-        initial = self._stop_boards(state, self._progress(layer, layer))
+        initial_state = self._stop_boards(state, self._progress(layer, layer))
 
         def is_unfinished(state: _SearchState) -> jax.Array:
             return (state.time < self.horizon) & any_lane(state.running != 0)
 
-        return self._retire(jax.lax.while_loop(is_unfinished, self._advance, initial))
+        return self._retire(jax.lax.while_loop(is_unfinished, self._advance, initial_state))
 
     def _advance(self, state: _SearchState) -> _SearchState:
         """Compute L_{t+1}, S_{2t} and S_{2t+1} from L_t, whose lanes are read together."""
@@ -273,13 +273,13 @@ class _JointSearch(PairLanes):
         )
         return self._stop_boards(state, progress)
 
-    def _progress(self, layer: CellSet, previous: Sequence[jax.Array]) -> jax.Array:
+    def _progress(self, layer: CellSet, previous_layer: Sequence[jax.Array]) -> jax.Array:
         """Return int32 (boards, 1): 2 if the layer has the joint goal, 1 if it grew, else 0."""
         if not self.may_wait:
             return jnp.zeros_like(self.running)
-        grown = reduce_or([x ^ y for x, y in zip(layer, previous, strict=True)]) != 0
+        has_grown = reduce_or([x ^ y for x, y in zip(layer, previous_layer, strict=True)]) != 0
         at_goals = self.select_cell(self.goals[0], to_int32(intersects(layer, self.goal_1)), 0)
-        return jnp.max(jnp.maximum(to_int32(grown), 2 * at_goals), axis=1, keepdims=True)
+        return jnp.max(jnp.maximum(to_int32(has_grown), 2 * at_goals), axis=1, keepdims=True)
 
     def _stop_boards(self, state: _SearchState, progress: jax.Array) -> _SearchState:
         """Stop the boards that need no further layer."""
@@ -296,20 +296,20 @@ class _JointSearch(PairLanes):
         """Compute S_{2t} and S_{2t+1}, and record agents that reached their goal."""
         t = state.time
         # Cells of either agent while the other one is at its goal and may retire.
-        joined = to_uint32(intersects(state.layer, self.goal_1))
-        joined = joined | (self.find_partner_cells(self.slot(t), state.layer) << 1)
+        joined_flags = to_uint32(intersects(state.layer, self.goal_1))
+        joined_flags = joined_flags | (self.find_partner_cells(self.slot(t), state.layer) << 1)
         even = self._step(state.walk, self.slot(jnp.maximum(t - 1, 0)), _ODD_SHIFT)
-        even = (even & self.open_flags) | joined
-        self.write_walk(self.slot(t), even | (joined << _JOINED_SHIFT))
+        even = (even & self.open_flags) | joined_flags
+        self.write_walk(self.slot(t), even | (joined_flags << _JOINED_SHIFT))
         self.synchronise()
         odd = self._step(even, self.slot(t), 0) & self.open_flags
-        self.write_walk(self.slot(t), even | (joined << _JOINED_SHIFT) | (odd << _ODD_SHIFT))
+        self.write_walk(self.slot(t), even | (joined_flags << _JOINED_SHIFT) | (odd << _ODD_SHIFT))
         self.synchronise()
         even_arrived, odd_arrived = (even & self.goal_flags) != 0, (odd & self.goal_flags) != 0
         if self.may_wait:
-            arrived = jnp.where(odd_arrived, 2 * t + 1, jnp.int32(FAR))
-            arrived = jnp.where(even_arrived, 2 * t, arrived)
-            cost = jnp.minimum(state.cost, arrived)
+            arrival_cost = jnp.where(odd_arrived, 2 * t + 1, jnp.int32(FAR))
+            arrival_cost = jnp.where(even_arrived, 2 * t, arrival_cost)
+            cost = jnp.minimum(state.cost, arrival_cost)
         else:
             is_found = even_arrived & (self.waitless_cost == 2 * t)
             is_found = is_found | (odd_arrived & (self.waitless_cost == 2 * t + 1))
@@ -318,8 +318,8 @@ class _JointSearch(PairLanes):
 
     def _step(self, walk: jax.Array, t: jax.Array, part: int) -> jax.Array:
         """Return the flags one step away from `walk`, which `write_walk` has written."""
-        stepped = self.step_walk(t, part)
-        return stepped | walk if self.may_wait else stepped
+        next_walk = self.step_walk(t, part)
+        return next_walk | walk if self.may_wait else next_walk
 
 
 class _Walk(NamedTuple):
@@ -346,17 +346,17 @@ def _walk_back_alone(
         rank = jnp.zeros_like(search.lane) + _ILLEGAL
         for i, move in enumerate(order):
             rank = search.mark_origin(walk.cell, move, i, rank)
-        odd = to_uint32(previous_cost & 1 == 1)
-        reached = search.memory[previous_cost >> 1, W] >> (odd * _ODD_SHIFT + walker_bit)
-        rank = jnp.where((reached & 1) != 0, rank, _ILLEGAL)
+        is_odd = to_uint32(previous_cost & 1 == 1)
+        origin_flags = search.memory[previous_cost >> 1, W] >> (is_odd * _ODD_SHIFT + walker_bit)
+        rank = jnp.where((origin_flags & 1) != 0, rank, _ILLEGAL)
         # The other agent retires at this cost if the layer contains both agents' cells.
-        joined = search.memory[cost >> 1, W] >> (_JOINED_SHIFT + walker_bit)
-        joined = joined & to_uint32(cost & 1 == 0)
-        rank = jnp.where((search.lane == walk.cell) & (joined != 0), -1, rank)
-        best = search.lane_min(rank)
-        retires = is_moving * to_int32(best < 0)
+        joined_flags = search.memory[cost >> 1, W] >> (_JOINED_SHIFT + walker_bit)
+        joined_flags = joined_flags & to_uint32(cost & 1 == 0)
+        rank = jnp.where((search.lane == walk.cell) & (joined_flags != 0), -1, rank)
+        best_rank = search.lane_min(rank)
+        retires = is_moving * to_int32(best_rank < 0)
         is_moving = is_moving - retires
-        action = is_moving * jnp.where(best < 4, best + 1, 0)
+        action = is_moving * jnp.where(best_rank < 4, best_rank + 1, 0)
         search.write_value(search.rows.results, rows, cost, action)
         return _Walk(
             cost=cost - 1,
@@ -367,11 +367,11 @@ def _walk_back_alone(
 
     search.clear_rows(search.rows.results, rows)
     zero = jnp.zeros_like(walker)
-    start = _Walk(
+    initial_walk = _Walk(
         jnp.max(plan_cost), jnp.where(walker == 0, *search.goals), to_int32(has_plan), zero
     )
     return jax.lax.while_loop(
-        lambda walk: (walk.cost >= 0) & any_lane(walk.walking != 0), step_back, start
+        lambda walk: (walk.cost >= 0) & any_lane(walk.walking != 0), step_back, initial_walk
     )
 
 
@@ -383,20 +383,20 @@ def _walk_back_together(
     makespan_steps: jax.Array,
 ) -> None:
     """Write the joint actions up to the retirement, and those of a separate makespan plan."""
-    retired = jnp.where(walker == 0, *search.goals[::-1])
-    joint = jnp.where(walker == 0, cell, retired), jnp.where(walker == 0, retired, cell)
-    first, rows = search.rows.results + search.rows.actions, search.rows.joint_actions
-    search.clear_rows(first, 2 * rows)
+    retired_cell = jnp.where(walker == 0, *search.goals[::-1])
+    joint = jnp.where(walker == 0, cell, retired_cell), jnp.where(walker == 0, retired_cell, cell)
+    first_row, rows = search.rows.results + search.rows.actions, search.rows.joint_actions
+    search.clear_rows(first_row, 2 * rows)
 
     def trace(plan: jax.Array, _: None) -> None:
         ends = [jnp.where(plan == 0, *cells) for cells in zip(joint, search.goals, strict=True)]
         steps = jnp.where(plan == 0, retirement, makespan_steps)
-        last = jnp.max(steps)
+        last_step = jnp.max(steps)
 
         def step_back(i: jax.Array, cells: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
-            t = last - i
+            t = last_step - i
             joint_action = jnp.where(t <= steps, _find_last_step(search, t, *cells), 0)
-            search.write_value(first + plan * rows, rows, t - 1, joint_action)
+            search.write_value(first_row + plan * rows, rows, t - 1, joint_action)
             first_action = (joint_action * 13) >> 6  # equals joint_action // 5 below 25
             actions = first_action, joint_action - 5 * first_action
             return tuple(
@@ -404,7 +404,7 @@ def _walk_back_together(
                 for cell, action in zip(cells, actions, strict=True)
             )
 
-        jax.lax.fori_loop(0, last, step_back, tuple(ends))
+        jax.lax.fori_loop(0, last_step, step_back, tuple(ends))
 
     jax.lax.fori_loop(0, 2 if search.may_wait else 1, trace, None)
 
@@ -416,12 +416,12 @@ def _find_last_step(
     # Ranks in order of preference: both agents move (0 to 15), only agent 1 moves (16 to 19), only
     # agent 0 moves (20 to 23), neither moves (above).
     W = search.board.words
-    swapped = select(search.lane == cell_1, single_cell(cell_0, W))
-    previous = subtract([search.memory[t - 1, w] for w in range(W)], swapped)
-    is_origin = [intersects(previous, single_cell(cell_1 - delta, W)) for delta in search.deltas]
+    swap_cells = select(search.lane == cell_1, single_cell(cell_0, W))
+    layer = subtract([search.memory[t - 1, w] for w in range(W)], swap_cells)
+    is_origin = [intersects(layer, single_cell(cell_1 - delta, W)) for delta in search.deltas]
     rank_1 = jnp.zeros_like(search.lane) + _ILLEGAL
-    for i, legal in reversed(list(enumerate(is_origin[1:]))):
-        rank_1 = jnp.where(legal, i, rank_1)
+    for i, is_legal in reversed(list(enumerate(is_origin[1:]))):
+        rank_1 = jnp.where(is_legal, i, rank_1)
     rank_0 = jnp.zeros_like(search.lane) + _ILLEGAL
     for action in range(1, 5):
         rank_0 = search.mark_origin(cell_0, action, 4 * (action - 1), rank_0)

@@ -62,25 +62,25 @@ def launch(
 
     lanes = _LANES[backend]
     B = inputs[0].shape[-1]
-    count = lanes[0] * lanes[1]
-    programs = -(-B // count)
+    num_lanes = lanes[0] * lanes[1]
+    num_programs = -(-B // num_lanes)
 
     def pad_to_lanes(array: jax.Array) -> jax.Array:
-        padded = jnp.pad(array, [(0, 0)] * (array.ndim - 1) + [(0, programs * count - B)])
-        return padded.reshape(*array.shape[:-1], programs * lanes[0], lanes[1])
+        padded = jnp.pad(array, [(0, 0)] * (array.ndim - 1) + [(0, num_programs * num_lanes - B)])
+        return padded.reshape(*array.shape[:-1], num_programs * lanes[0], lanes[1])
 
-    def block(shape: Shape) -> Any:
+    def make_block(shape: Shape) -> Any:
         return pl.BlockSpec((*shape, *lanes), lambda i: (*(0,) * len(shape), i, 0))
 
-    def struct(shape: Shape, dtype: Any) -> Any:
-        return jax.ShapeDtypeStruct((*shape, programs * lanes[0], lanes[1]), dtype)
+    def make_struct(shape: Shape, dtype: Any) -> Any:
+        return jax.ShapeDtypeStruct((*shape, num_programs * lanes[0], lanes[1]), dtype)
 
     results = run_programs(
         kernel,
         backend,
-        programs,
-        [(pad_to_lanes(array), block(array.shape[:-1])) for array in inputs],
-        [(struct(shape, dtype), block(shape)) for shape, dtype in outputs],
+        num_programs,
+        [(pad_to_lanes(array), make_block(array.shape[:-1])) for array in inputs],
+        [(make_struct(shape, dtype), make_block(shape)) for shape, dtype in outputs],
         [((*shape, *lanes), dtype) for shape, dtype in scratch],
     )
     return [array.reshape(*array.shape[:-2], -1)[..., :B] for array in results]
@@ -89,7 +89,7 @@ def launch(
 def run_programs(
     kernel: Callable[..., None],
     backend: Kernels,
-    programs: int,
+    num_programs: int,
     inputs: Sequence[tuple[jax.Array, Any]],
     outputs: Sequence[tuple[Any, Any]],
     scratch: Sequence[tuple[tuple[int, ...], Any]],
@@ -101,7 +101,7 @@ def run_programs(
         kernel: Called with references to the blocks of the inputs and outputs, and to the scratch
             memory.
         backend: Target of the compilation.
-        programs: Number of programs.
+        num_programs: Number of programs.
         inputs: Arrays, each with its `BlockSpec`.
         outputs: `jax.ShapeDtypeStruct` of each output, with its `BlockSpec`.
         scratch: Shape and dtype of each memory buffer of a program.
@@ -118,11 +118,11 @@ def run_programs(
         options["scratch_shapes"] = [pltpu.VMEM(shape, dtype) for shape, dtype in scratch]
     else:
         # Triton has no scratch memory. An additional output, which stays in the caches, serves.
-        def block(shape: tuple[int, ...]) -> Any:
+        def make_block(shape: tuple[int, ...]) -> Any:
             return pl.BlockSpec((None, *shape), lambda i: (i, *(0,) * len(shape)))
 
         all_outputs += [
-            (jax.ShapeDtypeStruct((programs, *shape), dtype), block(shape))
+            (jax.ShapeDtypeStruct((num_programs, *shape), dtype), make_block(shape))
             for shape, dtype in scratch
         ]
     if backend is Kernels.GPU:
@@ -133,7 +133,7 @@ def run_programs(
         options["interpret"] = True
     results = pl.pallas_call(
         kernel,
-        grid=(programs,),
+        grid=(num_programs,),
         in_specs=[spec for _, spec in inputs],
         out_specs=[spec for _, spec in all_outputs],
         out_shape=[shape for shape, _ in all_outputs],
@@ -204,16 +204,16 @@ def intersects(a: Sequence[jax.Array], b: Sequence[jax.Array]) -> jax.Array:
 
 def shift(cells: Sequence[jax.Array], delta: int) -> CellSet:
     """Add `delta` to the number of each cell. Cells beyond the words are lost."""
-    count, bits = divmod(abs(delta), 32)
+    count, bit_shift = divmod(abs(delta), 32)
     W, empty = len(cells), cells[0] ^ cells[0]
 
     def word(w: int) -> jax.Array:
         return cells[w] if 0 <= w < W else empty
 
     sign = 1 if delta > 0 else -1
-    if bits == 0:
+    if bit_shift == 0:
         return [word(w - sign * count) for w in range(W)]
-    near, far = np.uint32(bits), np.uint32(32 - bits)
+    near, far = np.uint32(bit_shift), np.uint32(32 - bit_shift)
     if delta > 0:
         return [(word(w - count) << near) | (word(w - count - 1) >> far) for w in range(W)]
     return [(word(w + count) >> near) | (word(w + count + 1) << far) for w in range(W)]

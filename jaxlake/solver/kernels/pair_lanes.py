@@ -117,16 +117,16 @@ def run_pairs(
     table = jnp.stack([array.astype(jnp.int32) for array in inputs], axis=1)
     boards_per_program, lanes = BOARDS_PER_PROGRAM[backend], num_lanes(backend, board)
     B, rows = len(table), output_rows(horizon, lanes).total
-    programs = -(-B // boards_per_program)
-    table = jnp.pad(table, [(0, programs * boards_per_program - B), (0, 0)])
+    num_programs = -(-B // boards_per_program)
+    table = jnp.pad(table, [(0, num_programs * boards_per_program - B), (0, 0)])
     output = (
-        jax.ShapeDtypeStruct((rows, programs * boards_per_program, lanes), jnp.int32),
+        jax.ShapeDtypeStruct((rows, num_programs * boards_per_program, lanes), jnp.int32),
         pl.BlockSpec((rows, boards_per_program, lanes), lambda i: (0, i, 0)),
     )
     (results,) = run_programs(
         kernel,
         backend,
-        programs,
+        num_programs,
         [(table, pl.BlockSpec((boards_per_program, table.shape[1]), lambda i: (i, 0)))],
         [output],
         [((*memory_shape(horizon, board), boards_per_program, lanes), jnp.uint32)],
@@ -193,14 +193,14 @@ class PairLanes:
         return (reduce_or(moved) >> part) & BOTH_AGENTS
 
     def mark_origin(
-        self, cell: jax.Array, action: int, value: int, otherwise: jax.Array
+        self, cell: jax.Array, action: int, value: int, default: jax.Array
     ) -> jax.Array:
         """Return `value` in the lane of the cell from which an action leads to `cell`."""
-        return jnp.where(self.lane == cell - self.deltas[action], value, otherwise)
+        return jnp.where(self.lane == cell - self.deltas[action], value, default)
 
-    def select_cell(self, cell: jax.Array, values: jax.Array, otherwise: int) -> jax.Array:
-        """Return the values in the lane of a cell, and `otherwise` in the other lanes."""
-        return jnp.where(self.lane == cell, values, otherwise)
+    def select_cell(self, cell: jax.Array, values: jax.Array, default: int) -> jax.Array:
+        """Return the values in the lane of a cell, and `default` in the other lanes."""
+        return jnp.where(self.lane == cell, values, default)
 
     def lane_min(self, values: jax.Array) -> jax.Array:
         """Return the minimum over the lanes of each board, (boards, 1)."""

@@ -117,15 +117,15 @@ def _distances(free: Any, starts: Any, goals: Any, steps: Any, *, agents: int) -
         def advance(state: Any) -> Any:
             t, rows, distance, _ = state
             distance = jnp.where(intersects(rows, goal), jnp.minimum(distance, t), distance)
-            wider = [
+            next_rows = [
                 x | (y & z) for x, y, z in zip(rows, _expand_rows(rows), free_rows, strict=True)
             ]
-            grown = reduce_or([x ^ y for x, y in zip(rows, wider, strict=True)]) != 0
-            return t + 1, tuple(wider), distance, any_lane(grown & (distance == NEVER))
+            has_grown = reduce_or([x ^ y for x, y in zip(rows, next_rows, strict=True)]) != 0
+            return t + 1, tuple(next_rows), distance, any_lane(has_grown & (distance == NEVER))
 
         distance = jnp.where(start == ABSENT, jnp.int32(0), jnp.int32(NEVER))
-        initial = (jnp.int32(0), tuple(_cell_rows(start, R)), distance, jnp.bool_(True))
-        steps[k] = jax.lax.while_loop(lambda state: state[3], advance, initial)[2]
+        initial_state = (jnp.int32(0), tuple(_cell_rows(start, R)), distance, jnp.bool_(True))
+        steps[k] = jax.lax.while_loop(lambda state: state[3], advance, initial_state)[2]
 
     jax.lax.fori_loop(0, agents, measure, None)
 
@@ -143,11 +143,11 @@ def _plan(*refs: Any, upwards: bool, agents: int, horizon: int) -> None:
 
     jax.lax.fori_loop(0, T + 1, clear, None)
 
-    def occupied_cells(t: jax.Array) -> CellSet:
+    def find_occupied_cells(t: jax.Array) -> CellSet:
         """Return the cells that the planned agents occupy at t."""
         return unite(*[_cell_rows(paths[k, t], R) for k in range(K)])
 
-    def used_edges(t: jax.Array) -> tuple[CellSet, CellSet]:
+    def find_used_edges(t: jax.Array) -> tuple[CellSet, CellSet]:
         """Return the horizontal and vertical edges that the planned agents use from t to t + 1."""
         edges = []
         for k in range(K):
@@ -168,10 +168,10 @@ def _plan(*refs: Any, upwards: bool, agents: int, horizon: int) -> None:
     def remove_blocked(rows: CellSet, occupied: CellSet) -> CellSet:
         return intersect(subtract(rows, occupied), free_rows)
 
-    def plan_agent(rank: jax.Array, failed: jax.Array) -> jax.Array:
+    def plan_agent(rank: jax.Array, has_failed: jax.Array) -> jax.Array:
         start, goal = starts[rank], goals[rank]
-        absent = goal == ABSENT
-        last = jnp.where((failed != 0) | absent, jnp.int32(-1), latest[rank])
+        is_absent = goal == ABSENT
+        latest_arrival = jnp.where((has_failed != 0) | is_absent, jnp.int32(-1), latest[rank])
         goal_rows = _cell_rows(goal, R)
 
         def delay_arrival(t: jax.Array, earliest: jax.Array) -> jax.Array:
@@ -182,33 +182,33 @@ def _plan(*refs: Any, upwards: bool, agents: int, horizon: int) -> None:
         earliest = jax.lax.fori_loop(0, T + 1, delay_arrival, jnp.zeros_like(start))
 
         def update_arrival(t: jax.Array, rows: CellSet, arrival: jax.Array) -> jax.Array:
-            at_goal = intersects(rows, goal_rows) & (t >= earliest) & (t <= last)
+            at_goal = intersects(rows, goal_rows) & (t >= earliest) & (t <= latest_arrival)
             return jnp.where(at_goal, jnp.minimum(arrival, t), arrival)
 
         def advance(state: Any) -> Any:
             t, rows, arrival = state
             for r in range(R):
                 layers[t, r] = rows[r]
-            wider = _expand_rows(list(rows), *used_edges(t))
-            rows = remove_blocked(wider, occupied_cells(t + 1))
+            next_rows = _expand_rows(list(rows), *find_used_edges(t))
+            rows = remove_blocked(next_rows, find_occupied_cells(t + 1))
             return t + 1, tuple(rows), update_arrival(t + 1, rows, arrival)
 
         def is_unfinished(state: Any) -> jax.Array:
-            return any_lane((state[0] < last) & (state[2] == NEVER))
+            return any_lane((state[0] < latest_arrival) & (state[2] == NEVER))
 
-        occupied = occupied_cells(jnp.int32(0))
+        occupied = find_occupied_cells(jnp.int32(0))
         rows = remove_blocked(_cell_rows(start, R), occupied)
         arrival = update_arrival(jnp.int32(0), rows, jnp.zeros_like(start) + NEVER)
         state = (jnp.int32(0), tuple(rows), arrival)
         arrival = jax.lax.while_loop(is_unfinished, advance, state)[2]
         _trace_path(rank, goal, arrival, paths, layers, rows=R, upwards=upwards)
-        failed = jnp.where(~absent & (arrival == NEVER), jnp.int32(1), failed)
-        arrivals[rank] = jnp.where(absent, jnp.int32(0), arrival)
-        return failed
+        has_failed = jnp.where(~is_absent & (arrival == NEVER), jnp.int32(1), has_failed)
+        arrivals[rank] = jnp.where(is_absent, jnp.int32(0), arrival)
+        return has_failed
 
-    failed = jax.lax.fori_loop(0, K, plan_agent, jnp.zeros_like(starts[0]))
+    has_failed = jax.lax.fori_loop(0, K, plan_agent, jnp.zeros_like(starts[0]))
     for k in range(K):
-        arrivals[k] = jnp.where(failed != 0, jnp.int32(NEVER), arrivals[k])
+        arrivals[k] = jnp.where(has_failed != 0, jnp.int32(NEVER), arrivals[k])
 
 
 def _trace_path(
@@ -223,17 +223,17 @@ def _trace_path(
 ) -> None:
     """Write the path back from the goal, with the preferences of `space_time.trace_back`."""
     K, times = paths.shape[:2]
-    end = jnp.where(arrival == NEVER, jnp.int32(0), arrival)
-    last = jnp.max(end)
+    end_time = jnp.where(arrival == NEVER, jnp.int32(0), arrival)
+    last_time = jnp.max(end_time)
     final_cell = jnp.where(goal == ABSENT, jnp.int32(ABSENT), goal)
 
     def stay(t: jax.Array, _: None) -> None:
         paths[rank, t] = final_cell
 
-    jax.lax.fori_loop(last, times, stay, None)
+    jax.lax.fori_loop(last_time, times, stay, None)
 
     def step_back(i: jax.Array, cell: jax.Array) -> jax.Array:
-        t = last - 1 - i
+        t = last_time - 1 - i
         row, word = _row_and_bit(cell)
         layer = [layers[t, r] for r in range(rows)]
 
@@ -252,8 +252,8 @@ def _trace_path(
         predecessor = cell
         for is_reachable, origin in reversed(origins):
             predecessor = jnp.where(is_reachable & ~is_swap(origin), origin, predecessor)
-        cell = jnp.where(t < end, predecessor, cell)
+        cell = jnp.where(t < end_time, predecessor, cell)
         paths[rank, t] = cell
         return cell
 
-    jax.lax.fori_loop(0, last, step_back, final_cell)
+    jax.lax.fori_loop(0, last_time, step_back, final_cell)

@@ -36,9 +36,9 @@ def search_delays(
     """
     kernel = partial(_search_program, board=board, backend=backend)
     (output,) = run_pairs(kernel, pairs, [running, *pairs.solo_distances], None, board, backend)
-    packed = output[:, :4].astype(jnp.uint32).T.reshape(2, 2, 1, -1)  # (agents, words, 1, B)
+    packed_words = output[:, :4].astype(jnp.uint32).T.reshape(2, 2, 1, -1)  # (agents, words, 1, B)
     shifts = (BITS_PER_DELAY * np.arange(DELAYS_PER_WORD)).astype(np.uint32)[:, None]
-    delays = (packed >> shifts) & np.uint32(MAX_DELAY)
+    delays = (packed_words >> shifts) & np.uint32(MAX_DELAY)
     return delays.reshape(2, EXCESSES, -1).astype(jnp.int32)
 
 
@@ -68,8 +68,8 @@ class _StaircaseSearch(PairLanes):
         self.write_layer(jnp.int32(0), layer)
         self.synchronise()
         max_delay = jnp.int32(MAX_DELAY) + 0 * self.running
-        unknown = ~(max_delay ^ max_delay).astype(jnp.uint32)
-        state = _State(jnp.int32(0), tuple(layer), (unknown,) * 4, (max_delay,) * 2, self.running)
+        full_word = ~(max_delay ^ max_delay).astype(jnp.uint32)
+        state = _State(jnp.int32(0), tuple(layer), (full_word,) * 4, (max_delay,) * 2, self.running)
 
         def advance(state: _State) -> _State:
             layer = self.expand(state.time & 1, state.layer, may_wait=True)
@@ -93,13 +93,13 @@ class _StaircaseSearch(PairLanes):
             d, flags, steps, _ = state
             self.write_walk(d & 1, flags)
             self.synchronise()
-            wider = flags | (self.step_walk(d & 1, 0) & self.open_flags)
-            new = wider & ~flags
-            steps = tuple(jnp.where(_has_flag(new, a), d + 1, steps[a]) for a in (0, 1))
-            return d + 1, wider, steps, any_lane(new != 0)
+            next_flags = flags | (self.step_walk(d & 1, 0) & self.open_flags)
+            new_flags = next_flags & ~flags
+            steps = tuple(jnp.where(_has_flag(new_flags, a), d + 1, steps[a]) for a in (0, 1))
+            return d + 1, next_flags, steps, any_lane(new_flags != 0)
 
-        initial = (jnp.int32(0), goals, steps, jnp.bool_(True))
-        return list(jax.lax.while_loop(lambda state: state[3], spread, initial)[2])
+        initial_state = (jnp.int32(0), goals, steps, jnp.bool_(True))
+        return list(jax.lax.while_loop(lambda state: state[3], spread, initial_state)[2])
 
     def _examine(self, state: _State, distances: Sequence[jax.Array]) -> _State:
         """Record the delays of the second agent for first agents that can be at their goals now."""
@@ -116,16 +116,16 @@ class _StaircaseSearch(PairLanes):
             )
             delay = jnp.clip(t + distance - self.extra_columns[second], 0, MAX_DELAY)
             excess = t - self.extra_columns[first]
-            in_range = (excess >= 0) & (excess < EXCESSES)
-            last = last_delays[first]
-            last_delays[first] = jnp.where(in_range, jnp.minimum(last, delay), last)
+            is_in_range = (excess >= 0) & (excess < EXCESSES)
+            last_delay = last_delays[first]
+            last_delays[first] = jnp.where(is_in_range, jnp.minimum(last_delay, delay), last_delay)
             shift = (excess * BITS_PER_DELAY) & 31
             for w in (0, 1):
-                mask = in_range & (excess * BITS_PER_DELAY >> 5 == w)
+                mask = is_in_range & (excess * BITS_PER_DELAY >> 5 == w)
                 word = words[2 * first + w]
-                cleared = word & ~(np.uint32(MAX_DELAY) << shift.astype(jnp.uint32))
+                cleared_word = word & ~(np.uint32(MAX_DELAY) << shift.astype(jnp.uint32))
                 entry = last_delays[first].astype(jnp.uint32) << shift.astype(jnp.uint32)
-                words[2 * first + w] = jnp.where(mask, cleared | entry, word)
+                words[2 * first + w] = jnp.where(mask, cleared_word | entry, word)
         is_finished = (last_delays[0] == 0) & (last_delays[1] == 0)
         is_finished = is_finished | (t >= jnp.maximum(*self.extra_columns) + MAX_DELAY)
         running = jnp.where(is_finished, 0, state.running)

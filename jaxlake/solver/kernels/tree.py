@@ -46,13 +46,13 @@ def search_trees(
 
     (K, Q), T = queries.starts.shape, horizon
     board = geometry(len(queries.free))
-    nodes = LANES // helpers
-    memory = memory_rows(T, K, board, helpers)
-    program_bytes = 4 * nodes * sum(int(np.prod(rows)) for rows in memory)
-    programs = limits.max_items(-(-Q // (nodes // TEAM_LANES)), program_bytes)
+    num_nodes = LANES // helpers
+    memory_shapes = memory_rows(T, K, board, helpers)
+    program_bytes = 4 * num_nodes * sum(int(np.prod(rows)) for rows in memory_shapes)
+    num_programs = limits.max_items(-(-Q // (num_nodes // TEAM_LANES)), program_bytes)
     order = order_active_first(queries.active)
-    count = jnp.sum(queries.active, dtype=jnp.int32)
-    settings = jnp.stack([jnp.asarray(x, jnp.int32) for x in (count, team, split)])
+    num_active = jnp.sum(queries.active, dtype=jnp.int32)
+    settings = jnp.stack([jnp.asarray(x, jnp.int32) for x in (num_active, team, split)])
     scalars = [getattr(queries, name).astype(jnp.int32) for name in SCALAR_FIELDS]
     ends = [_flatten_cells(cells, board) for cells in (queries.starts, queries.goals)]
     bounds = [leaf.astype(jnp.int32) for leaf in (queries.solo_distances, queries.pair_costs)]
@@ -63,29 +63,29 @@ def search_trees(
     def pair_with_spec(array: Any) -> tuple[Any, Any]:
         return array, pl.BlockSpec(array.shape, lambda i: (0,) * len(array.shape))
 
-    size = Q + padding + LANES
+    output_size = Q + padding + LANES
     outputs = [
-        jax.ShapeDtypeStruct((len(QueryResults._fields) - 1, size), jnp.int32),
-        jax.ShapeDtypeStruct((K, T + 1, size), jnp.int16),
+        jax.ShapeDtypeStruct((len(QueryResults._fields) - 1, output_size), jnp.int32),
+        jax.ShapeDtypeStruct((K, T + 1, output_size), jnp.int16),
     ]
-    dtypes = [jnp.int32] * (len(memory) - 2) + [jnp.uint32] * 2
+    dtypes = [jnp.int32] * (len(memory_shapes) - 2) + [jnp.uint32] * 2
     results, paths = run_programs(
         partial(tree_program.search, board=board, helpers=helpers, barrier=backend is Kernels.GPU),
         backend,
-        programs,
+        num_programs,
         list(map(pair_with_spec, (settings, *inputs))),
         list(map(pair_with_spec, outputs)),
-        [((*rows, nodes), dtype) for rows, dtype in zip(memory, dtypes, strict=True)],
+        [((*rows, num_nodes), dtype) for rows, dtype in zip(memory_shapes, dtypes, strict=True)],
     )
-    inverse, blank = jnp.argsort(order), empty_results(queries, T)
-    solved, gave_up, bound, expansions = results[:, inverse]
+    inverse_order, defaults = jnp.argsort(order), empty_results(queries, T)
+    solved, gave_up, bound, expansions = results[:, inverse_order]
     solved = queries.active & (solved != 0)
     return QueryResults(
         solved=solved,
         gave_up=queries.active & (gave_up != 0),
-        bound=jnp.where(queries.active, bound.astype(jnp.int16), blank.bound),
+        bound=jnp.where(queries.active, bound.astype(jnp.int16), defaults.bound),
         expansions=jnp.where(queries.active, expansions, 0),
-        paths=jnp.where(solved, _unflatten_cells(paths[..., inverse], board), blank.paths),
+        paths=jnp.where(solved, _unflatten_cells(paths[..., inverse_order], board), defaults.paths),
     )
 
 

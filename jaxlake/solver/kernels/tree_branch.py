@@ -68,8 +68,8 @@ class Level(NamedTuple):
 
 def limited_agent(level: Level) -> jax.Array:
     """Return the agent whose arrival the current child limits, if any."""
-    arrival = level.conflict.kind == ARRIVAL
-    return jnp.where(arrival, constrained_agent(level), level.conflict.second)
+    is_arrival = level.conflict.kind == ARRIVAL
+    return jnp.where(is_arrival, constrained_agent(level), level.conflict.second)
 
 
 class Levels:
@@ -167,35 +167,35 @@ class Constraint(NamedTuple):
 
     def closes(self, cell: jax.Array, agent: jax.Array) -> jax.Array:
         """Return whether the constraint closes a cell to an agent."""
-        same_agent, same_cell = self.agent == agent, self.cell == cell
-        return ((self.kind == CLOSED) & same_agent & same_cell) | (
-            (self.kind == FIXED) & (same_agent ^ same_cell)
+        is_same_agent, is_same_cell = self.agent == agent, self.cell == cell
+        return ((self.kind == CLOSED) & is_same_agent & is_same_cell) | (
+            (self.kind == FIXED) & (is_same_agent ^ is_same_cell)
         )
 
 
 def make_constraints(
-    conflict: PathConflict, child: jax.Array, following: tuple[jax.Array, ...]
+    conflict: PathConflict, child: jax.Array, next_numbers: tuple[jax.Array, ...]
 ) -> list[Constraint]:
-    """Return the constraints of a child, each linked to the number in `following`.
+    """Return the constraints of a child, each linked to the number in `next_numbers`.
 
     For a VERTEX or SWAP conflict, the first child forbids a cell or move to the first agent, and
     the second child requires it.
     """
-    first, vertex, swap = child == 0, conflict.kind == VERTEX, conflict.kind == SWAP
-    cell = jnp.where(first, conflict.first_cell, conflict.second_cell)
-    next_cell = jnp.where(first, conflict.first_next_cell, conflict.second_next_cell)
+    is_first, is_vertex, is_swap = child == 0, conflict.kind == VERTEX, conflict.kind == SWAP
+    cell = jnp.where(is_first, conflict.first_cell, conflict.second_cell)
+    next_cell = jnp.where(is_first, conflict.first_next_cell, conflict.second_next_cell)
     step = next_cell - cell
     move = jnp.where(step > 0, _DOWN, _UP)
     move = jnp.where(step == 1, _RIGHT, jnp.where(step == -1, _LEFT, move))
-    fixes = ~first & (vertex | swap)
-    cell_kind = jnp.where(vertex & first, CLOSED, jnp.where(fixes, FIXED, _UNUSED))
-    move_kind = jnp.where(swap, move, _UNUSED)
-    next_cell_kind = jnp.where(fixes & swap, FIXED, _UNUSED)
-    agent = jnp.where(first, conflict.first, conflict.second)
+    fixes = ~is_first & (is_vertex | is_swap)
+    cell_kind = jnp.where(is_vertex & is_first, CLOSED, jnp.where(fixes, FIXED, _UNUSED))
+    move_kind = jnp.where(is_swap, move, _UNUSED)
+    next_cell_kind = jnp.where(fixes & is_swap, FIXED, _UNUSED)
+    agent = jnp.where(is_first, conflict.first, conflict.second)
     return [
-        Constraint(conflict.first_cell, conflict.first, cell_kind, following[0]),
-        Constraint(jnp.minimum(cell, next_cell), agent, move_kind, following[1]),
-        Constraint(conflict.first_next_cell, conflict.first, next_cell_kind, following[2]),
+        Constraint(conflict.first_cell, conflict.first, cell_kind, next_numbers[0]),
+        Constraint(jnp.minimum(cell, next_cell), agent, move_kind, next_numbers[1]),
+        Constraint(conflict.first_next_cell, conflict.first, next_cell_kind, next_numbers[2]),
     ]
 
 
@@ -274,8 +274,8 @@ class PathStore:
         restores: jax.Array,
     ) -> None:
         """Save the current paths as root paths where `saves`, or restore them where `restores`."""
-        longest = elementwise_max((*costs, *root_costs))
-        end = jnp.max(jnp.where(saves | restores, jnp.minimum(longest + 1, self.times), 0))
+        max_cost = elementwise_max((*costs, *root_costs))
+        end = jnp.max(jnp.where(saves | restores, jnp.minimum(max_cost + 1, self.times), 0))
 
         def write(i: jax.Array, _: None) -> None:
             position = jnp.minimum(self.helpers.time_of_round(i), self.agents * self.times - 1)
@@ -287,7 +287,7 @@ class PathStore:
             root_entry = self.helpers.read(self.memory.root_paths, k, t)
             root_entry = jnp.where(t < select_entry(root_costs, k), root_entry, goal)
             exists = select_entry(self.query.goals, k) >= 0
-            where = restores & exists & (t <= longest)
+            where = restores & exists & (t <= max_cost)
             store(self.memory.paths, (k, t, self.node), root_entry, where)
 
         jax.lax.fori_loop(0, self.helpers.num_rounds(end * self.agents), write, None)

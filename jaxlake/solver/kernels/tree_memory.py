@@ -129,8 +129,8 @@ class Helpers:
         """Return the sum over the lanes of a node."""
         return self._reduce(values, jnp.sum)
 
-    def _reduce(self, values: jax.Array, reduce: Callable[..., jax.Array]) -> jax.Array:
-        return values if self.count == 1 else _reduce_neighbours(values, self.count, reduce)
+    def _reduce(self, values: jax.Array, reducer: Callable[..., jax.Array]) -> jax.Array:
+        return values if self.count == 1 else _reduce_neighbours(values, self.count, reducer)
 
 
 class Teams(NamedTuple):
@@ -167,17 +167,17 @@ class Teams(NamedTuple):
     def _reduce(
         self,
         values: jax.Array,
-        reduce: Callable[..., jax.Array],
+        reducer: Callable[..., jax.Array],
         single_node: jax.Array | None = None,
     ) -> jax.Array:
-        reduced = _reduce_neighbours(values, TEAM_LANES * self.helpers.count, reduce)
-        return jnp.where(self.size > 1, reduced, values if single_node is None else single_node)
+        result = _reduce_neighbours(values, TEAM_LANES * self.helpers.count, reducer)
+        return jnp.where(self.size > 1, result, values if single_node is None else single_node)
 
 
 def _reduce_neighbours(
-    values: jax.Array, count: int, reduce: Callable[..., jax.Array]
+    values: jax.Array, count: int, reducer: Callable[..., jax.Array]
 ) -> jax.Array:
     """Reduce each group of `count` neighbouring lanes, and return the result in all its lanes."""
     rows = values.reshape(-1, count)
-    reduced = jnp.broadcast_to(reduce(rows, axis=1)[:, None], rows.shape)
-    return reduced.reshape(values.shape)
+    reduced_rows = jnp.broadcast_to(reducer(rows, axis=1)[:, None], rows.shape)
+    return reduced_rows.reshape(values.shape)

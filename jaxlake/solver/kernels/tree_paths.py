@@ -80,8 +80,8 @@ class PathPlanner:
         [`earliest`, `latest`], but a patient request prefers the first without conflicts, even if
         another path arrives sooner. `latest` is negative for idle lanes.
         """
-        first = jnp.maximum(request.goal_open_from, earliest)
-        first_patient = jnp.maximum(first, request.goal_unvisited_from)
+        min_time = jnp.maximum(request.goal_open_from, earliest)
+        min_patient_time = jnp.maximum(min_time, request.goal_unvisited_from)
         goal_cell = single_cell(request.goal, self.board.words)
 
         def advance(state: Any) -> Any:
@@ -90,10 +90,10 @@ class PathPlanner:
             forbidden, conflicting = self._forbidden_at(request, t, other_cells, next_other_cells)
             reachable = subtract(reachable, forbidden[0])
             conflict_free = subtract(conflict_free, conflicting[0])
-            in_time = t <= latest
-            at_goal = intersects(reachable, goal_cell) & (t >= first) & in_time
+            is_in_time = t <= latest
+            at_goal = intersects(reachable, goal_cell) & (t >= min_time) & is_in_time
             arrival = jnp.where(at_goal, jnp.minimum(arrival, t), arrival)
-            at_goal = intersects(conflict_free, goal_cell) & (t >= first_patient) & in_time
+            at_goal = intersects(conflict_free, goal_cell) & (t >= min_patient_time) & is_in_time
             at_goal &= request.patient
             patient_arrival = jnp.where(at_goal, jnp.minimum(patient_arrival, t), patient_arrival)
             for w in self.words:
@@ -105,23 +105,23 @@ class PathPlanner:
 
         def is_unfinished(state: Any) -> jax.Array:
             t, *_, arrival, patient_arrival = state
-            waiting = (arrival == NEVER) | (request.patient & (patient_arrival == NEVER))
-            return any_lane((t <= latest) & waiting)
+            is_waiting = (arrival == NEVER) | (request.patient & (patient_arrival == NEVER))
+            return any_lane((t <= latest) & is_waiting)
 
         start = tuple(single_cell(request.start, self.board.words))
         never = jnp.zeros_like(latest) + NEVER
         other_cells = self._other_cells(request, jnp.int32(0))
-        initial = (jnp.int32(0), start, start, other_cells, never, never)
-        *_, arrival, patient_arrival = jax.lax.while_loop(is_unfinished, advance, initial)
+        initial_state = (jnp.int32(0), start, start, other_cells, never, never)
+        *_, arrival, patient_arrival = jax.lax.while_loop(is_unfinished, advance, initial_state)
         return jnp.where(patient_arrival != NEVER, patient_arrival, arrival)
 
     def trace(self, request: ReplanRequest, arrival: jax.Array, active: jax.Array) -> None:
         """Write an earliest path where `active`; it is the path of `space_time.trace_back`."""
-        end = jnp.where(active, arrival, 0)
-        last = jnp.max(end)
+        end_time = jnp.where(active, arrival, 0)
+        last_time = jnp.max(end_time)
 
         def step_back(i: jax.Array, state: Any) -> Any:
-            t = last - i
+            t = last_time - i
             cell, possible_cells, next_other_cells = state
             reachable = [self.memory.layers[0, t, w] for w in self.words]
             conflict_free = [self.memory.layers[1, t, w] for w in self.words]
@@ -130,17 +130,17 @@ class PathPlanner:
             origin = self._choose_origin(
                 cell, other_cells, next_other_cells, forbidden_moves, reachable, conflict_free
             )
-            is_moving = t < end
+            is_moving = t < end_time
             cell = jnp.where(is_moving, origin, cell)
-            previous = self._find_origins(possible_cells, forbidden_moves, reachable)
-            possible_cells = tuple(map(partial(jnp.where, is_moving), previous, possible_cells))
+            origins = self._find_origins(possible_cells, forbidden_moves, reachable)
+            possible_cells = tuple(map(partial(jnp.where, is_moving), origins, possible_cells))
             self._write_entry(request.agent, t, cell, possible_cells, is_moving)
             return cell, possible_cells, other_cells
 
         goal_cell = single_cell(request.goal, self.board.words)
         # The first round only looks up the other agents' cells.
-        unused = (jnp.zeros_like(request.goal),) * self.agents
-        jax.lax.fori_loop(0, last + 1, step_back, (request.goal, tuple(goal_cell), unused))
+        no_cells = (jnp.zeros_like(request.goal),) * self.agents
+        jax.lax.fori_loop(0, last_time + 1, step_back, (request.goal, tuple(goal_cell), no_cells))
 
     def _write_entry(
         self, agent: jax.Array, t: jax.Array, cell: jax.Array, possible_cells: Any, where: jax.Array
@@ -157,8 +157,8 @@ class PathPlanner:
         """Return the result of `trees.conflicts.choose_conflict`."""
         T, pairs = self.horizon, agent_pairs(self.agents)
         # After the last arrival, only agents with the same goal are in conflict.
-        length = jnp.where(self.has_shared_goal, T, elementwise_max(costs))
-        last = jnp.max(jnp.where(active, length, 0))
+        max_length = jnp.where(self.has_shared_goal, T, elementwise_max(costs))
+        last_time = jnp.max(jnp.where(active, max_length, 0))
 
         def read_entries(t: jax.Array) -> tuple[jax.Array, ...]:
             return tuple(self.helpers.read(self.memory.paths, k, t) for k in range(self.agents))
@@ -166,18 +166,19 @@ class PathPlanner:
         def update(round_index: jax.Array, state: Any) -> Any:
             best_code, count, current = state
             time = self.helpers.time_of_round(round_index)
-            t, in_range = jnp.minimum(time, T - 1), time < last
+            t, is_in_range = jnp.minimum(time, T - 1), time < last_time
             current = read_entries(t) if divides_times else current
-            following = read_entries(t + 1)
+            next_entries = read_entries(t + 1)
             cells, next_cells = (
-                [entry & CELL_MASK for entry in entries] for entries in (current, following)
+                [entry & CELL_MASK for entry in entries] for entries in (current, next_entries)
             )
             forced = [
                 to_int32(x) * ((entry >> _FORCED_BIT) & 1)
                 for x, entry in zip(no_slack, current, strict=True)
             ]
             forced_move = [
-                x * ((entry >> _FORCED_BIT) & 1) for x, entry in zip(forced, following, strict=True)
+                x * ((entry >> _FORCED_BIT) & 1)
+                for x, entry in zip(forced, next_entries, strict=True)
             ]
             stuck = [x | to_int32(t >= cost) for x, cost in zip(forced, costs, strict=True)]
             for p, (i, j) in enumerate(pairs):
@@ -185,17 +186,17 @@ class PathPlanner:
                 swaps = (cells[i] == next_cells[j]) & (next_cells[i] == cells[j]) & ~meets
                 rank = 1 + jnp.where(meets, stuck[i] + stuck[j], forced_move[i] + forced_move[j])
                 code = _pack_conflict(rank, t, p, swaps, T)
-                is_conflict = (meets | swaps) & in_range
+                is_conflict = (meets | swaps) & is_in_range
                 best_code = jnp.maximum(best_code, jnp.where(is_conflict, code, 0))
                 count += to_int32(is_conflict)
-            return best_code, count, () if divides_times else following
+            return best_code, count, () if divides_times else next_entries
 
         # If several lanes divide the times, a lane cannot keep the entries of its previous time.
         divides_times = self.helpers.count > 1
         self.helpers.synchronise()
         zero = jnp.zeros_like(costs[0])
         initial = (zero, zero, () if divides_times else read_entries(jnp.int32(0)))
-        code, count, _ = jax.lax.fori_loop(0, self.helpers.num_rounds(last), update, initial)
+        code, count, _ = jax.lax.fori_loop(0, self.helpers.num_rounds(last_time), update, initial)
         code, count = self.helpers.max(code), self.helpers.sum(count)
         return self._read_conflict(code, costs, no_slack), count
 
@@ -252,13 +253,13 @@ class PathPlanner:
 
         The second result also includes the cells and moves that conflict with other paths.
         """
-        closed, forbidden_moves = self._constraints_at(request, t)
-        closed = unite(self.holes, closed, self._resting_goals(request, t))
+        closed_cells, forbidden_moves = self._constraints_at(request, t)
+        closed_cells = unite(self.holes, closed_cells, self._resting_goals(request, t))
         horizontal, vertical = self._edges(other_cells, next_other_cells)
         edges = (horizontal, horizontal, vertical, vertical)
         occupied = unite(*(single_cell(cell, self.board.words) for cell in other_cells))
         conflicting_moves = map(unite, forbidden_moves, edges)
-        return [closed, *forbidden_moves], [unite(closed, occupied), *conflicting_moves]
+        return [closed_cells, *forbidden_moves], [unite(closed_cells, occupied), *conflicting_moves]
 
     def _edges(
         self, cells: tuple[jax.Array, ...], next_cells: tuple[jax.Array, ...]
@@ -278,29 +279,29 @@ class PathPlanner:
         """Return the cells that constraints close at t, and by direction the forbidden moves."""
 
         def read_constraint(state: Any) -> Any:
-            number, closed, forbidden_moves = state
+            number, closed_cells, forbidden_moves = state
             constraint = Constraint.unpack(
                 self.memory.constraints[jnp.maximum(number - 1, 0), self.node]
             )
             cell = single_cell(constraint.cell, self.board.words)
             exists, applies = number > 0, constraint.agent == request.agent
-            fixed = exists & (constraint.kind == FIXED)
-            closes = (exists & (constraint.kind == CLOSED) & applies) | (fixed & ~applies)
+            is_fixed = exists & (constraint.kind == FIXED)
+            closes = (exists & (constraint.kind == CLOSED) & applies) | (is_fixed & ~applies)
             # An agent that must be in a cell cannot be in any other cell.
-            all_others = select(fixed & applies, [~word for word in cell])
-            closed = unite(closed, select(closes, cell), all_others)
+            other_cells = select(is_fixed & applies, [~word for word in cell])
+            closed_cells = unite(closed_cells, select(closes, cell), other_cells)
             forbidden_moves = tuple(
                 tuple(unite(cells, select(exists & applies & (constraint.kind == move), cell)))
                 for cells, move in zip(forbidden_moves, MOVES, strict=True)
             )
-            return jnp.where(exists, constraint.next, 0), tuple(closed), forbidden_moves
+            return jnp.where(exists, constraint.next, 0), tuple(closed_cells), forbidden_moves
 
         empty = tuple(self.empty_cells)
-        initial = (self.helpers.read(self.memory.list_heads, t), empty, (empty,) * len(MOVES))
-        _, closed, forbidden_moves = jax.lax.while_loop(
-            lambda state: any_lane(state[0] > 0), read_constraint, initial
+        initial_state = (self.helpers.read(self.memory.list_heads, t), empty, (empty,) * len(MOVES))
+        _, closed_cells, forbidden_moves = jax.lax.while_loop(
+            lambda state: any_lane(state[0] > 0), read_constraint, initial_state
         )
-        return list(closed), [list(cells) for cells in forbidden_moves]
+        return list(closed_cells), [list(cells) for cells in forbidden_moves]
 
     def _resting_goals(self, request: ReplanRequest, t: jax.Array) -> CellSet:
         """Return the goals at which other agents must rest by time t."""
@@ -323,7 +324,7 @@ class PathPlanner:
     ) -> jax.Array:
         """Return the time from which the first `levels` levels leave the goal open, up to T + 1."""
 
-        def update(i: jax.Array, open_from: jax.Array) -> jax.Array:
+        def update(i: jax.Array, open_time: jax.Array) -> jax.Array:
             level = self.helpers.time_of_round(i)
             exists, time = level < levels, conflict_time(level)
             for slot in range(CONSTRAINTS_PER_LEVEL):
@@ -333,32 +334,32 @@ class PathPlanner:
                 closes = exists & Constraint.unpack(code).closes(goal, agent)
                 # The last constraint of a level applies one step after its conflict.
                 next_time = time + (1 if slot < CONSTRAINTS_PER_LEVEL - 1 else 2)
-                open_from = jnp.where(closes, jnp.maximum(open_from, next_time), open_from)
-            return open_from
+                open_time = jnp.where(closes, jnp.maximum(open_time, next_time), open_time)
+            return open_time
 
         num_rounds = self.helpers.num_rounds(jnp.max(levels))
-        initial = jnp.zeros_like(goal)
-        open_from = self.helpers.max(jax.lax.fori_loop(0, num_rounds, update, initial))
+        zero = jnp.zeros_like(goal)
+        open_time = self.helpers.max(jax.lax.fori_loop(0, num_rounds, update, zero))
         is_closed = to_int32(~intersects(self.query.free, single_cell(goal, self.board.words)))
         for k, (limit, other_goal) in enumerate(zip(latest, self.query.goals, strict=True)):
             is_closed |= to_int32((agent != k) & (other_goal == goal) & (limit <= self.horizon))
-        return jnp.where(is_closed != 0, self.horizon + 1, open_from)
+        return jnp.where(is_closed != 0, self.horizon + 1, open_time)
 
     def goal_unvisited_from(
         self, agent: jax.Array, goal: jax.Array, costs: tuple[jax.Array, ...], active: jax.Array
     ) -> jax.Array:
         """Return the time from which no other agent is at the goal, up to T + 1."""
-        last = jnp.max(jnp.where(active, elementwise_max(costs) + 1, 0))
+        last_time = jnp.max(jnp.where(active, elementwise_max(costs) + 1, 0))
 
         def update(i: jax.Array, unvisited_from: jax.Array) -> jax.Array:
             t = jnp.minimum(self.helpers.time_of_round(i), self.horizon)
             for k in range(self.agents):
-                at_goal = (agent != k) & (self._cell_at(k, t) == goal) & (t < last)
+                at_goal = (agent != k) & (self._cell_at(k, t) == goal) & (t < last_time)
                 unvisited_from = jnp.where(active & at_goal, t + 1, unvisited_from)
             return unvisited_from
 
-        last = jnp.minimum(last, self.horizon + 1)
-        num_rounds = self.helpers.num_rounds(last)
+        last_time = jnp.minimum(last_time, self.horizon + 1)
+        num_rounds = self.helpers.num_rounds(last_time)
         return self.helpers.max(jax.lax.fori_loop(0, num_rounds, update, jnp.zeros_like(goal)))
 
     def _step(self, cells: CellSet, forbidden_moves: list[CellSet]) -> CellSet:
@@ -433,7 +434,7 @@ def _pack_conflict(rank: jax.Array, t: jax.Array, pair: int, swap: jax.Array, T:
     return (rank << _RANK_SHIFT) | ((T - t) << _TIME_SHIFT) | pair_and_swap
 
 
-def _unpack_conflict(code: jax.Array, T: int, pairs: int) -> tuple[jax.Array, jax.Array]:
+def _unpack_conflict(code: jax.Array, T: int, num_pairs: int) -> tuple[jax.Array, jax.Array]:
     """Return the time and the index of the pair, which are in range even without a conflict."""
     time = jnp.clip(T - ((code >> _TIME_SHIFT) & ((1 << _TIME_BITS) - 1)), 0, T - 1)
-    return time, jnp.clip((code >> _SWAP_BITS) & ((1 << _PAIR_BITS) - 1), 0, pairs - 1)
+    return time, jnp.clip((code >> _SWAP_BITS) & ((1 << _PAIR_BITS) - 1), 0, num_pairs - 1)

@@ -100,9 +100,9 @@ def search(*refs: Any, board: Geometry, helpers: int, barrier: bool) -> None:
             budget=scalars[4, index],
         )
         program = _Program(query, Memory(*memory), board, lane, teams)
-        busy = index < num_queries
-        lanes = program.run(busy)
-        program.write_results(lanes, index, busy, results, result_paths)
+        is_busy = index < num_queries
+        lanes = program.run(is_busy)
+        program.write_results(lanes, index, is_busy, results, result_paths)
         return batch + pl.num_programs(0)
 
     jax.lax.while_loop(
@@ -126,7 +126,7 @@ class _Program:
         self.path_store = PathStore(memory, query, self.helpers)
         self.levels = Levels(memory.levels, self.helpers)
 
-    def run(self, busy: jax.Array) -> _Lanes:
+    def run(self, is_busy: jax.Array) -> _Lanes:
         """Search until all teams have their results."""
         self._clear()
         zero = jnp.zeros_like(self.lane)
@@ -139,7 +139,7 @@ class _Program:
             num_planned=zero,
             depth=zero,
             expansions=zero,
-            done=to_int32(~busy),
+            done=to_int32(~is_busy),
             solved=zero,
             gave_up=zero,
             costs=(zero,) * self.agents,
@@ -151,7 +151,7 @@ class _Program:
         return jax.lax.while_loop(lambda lanes: any_lane(lanes.done == 0), self._expand, initial)
 
     def write_results(
-        self, lanes: _Lanes, index: jax.Array, busy: jax.Array, results: Any, result_paths: Any
+        self, lanes: _Lanes, index: jax.Array, is_busy: jax.Array, results: Any, result_paths: Any
     ) -> None:
         """Write the result of each team's first lane with a plan, or else of its first lane."""
         expansions = self.teams.sum(lanes.expansions)
@@ -159,7 +159,7 @@ class _Program:
         team_solved = self.teams.any(lanes.solved)
         earlier = self.teams.count_before(lanes.solved)
         first = jnp.where(team_solved, (lanes.solved != 0) & (earlier == 0), self.teams.rank == 0)
-        reports = busy & first
+        reports = is_busy & first
         # In interpreted mode, masked lanes also write (old values), so each gets a separate index.
         index = jnp.where(reports, index, results.shape[1] - LANES + self.lane)
         for i, field in enumerate(fields):
@@ -232,8 +232,8 @@ class _Program:
 
         # A fitting path is either taken without the constraint (bypass), or its child is entered.
         # With a bound on the makespan, a bypass may arrive at another time.
-        same_time = arrival == old_cost
-        bypass = splits & fits & (same_time | ~query.sum_objective)
+        is_same_time = arrival == old_cost
+        bypass = splits & fits & (is_same_time | ~query.sum_objective)
         bypass &= (num_conflicts < level.num_conflicts) & (depth >= self.teams.split)
         enter = splits & fits & ~bypass
         fails = active & ~fits
@@ -246,7 +246,7 @@ class _Program:
         # The constraint remains only if its child becomes the current node.
         lanes = self._undo_constraint(lanes, level, splits & ~enter)
         end = jnp.where(bypass, arrival, 0)
-        self.path_store.restore_forced_flags(agent, depth, same_time, end)
+        self.path_store.restore_forced_flags(agent, depth, is_same_time, end)
         child = jnp.where(fails, self._next_child(level.child, depth), level.child)
         self.levels.write(depth, level._replace(child=child, cost=old_cost), splits, False)
 
@@ -310,18 +310,18 @@ class _Program:
         def leave_node(state: tuple[_Lanes, jax.Array]) -> tuple[_Lanes, jax.Array]:
             lanes, exhausted = state
             at_root = (exhausted != 0) & (lanes.depth == 0)
-            leaves = (exhausted != 0) & (lanes.depth > 0)
-            depth = jnp.where(leaves, lanes.depth - 1, lanes.depth)
+            is_leaving = (exhausted != 0) & (lanes.depth > 0)
+            depth = jnp.where(is_leaving, lanes.depth - 1, lanes.depth)
             level = self.levels.read(depth)
             agent = constrained_agent(level)
-            lanes = self._undo_constraint(lanes, level, leaves)
+            lanes = self._undo_constraint(lanes, level, is_leaving)
             end = jnp.maximum(select_entry(lanes.costs, agent), level.cost) + 1
-            self.path_store.restore(agent, depth, level.cost, jnp.where(leaves, end, 0))
-            self.levels.set_child(depth, self._next_child(level.child, depth), leaves)
+            self.path_store.restore(agent, depth, level.cost, jnp.where(is_leaving, end, 0))
+            self.levels.set_child(depth, self._next_child(level.child, depth), is_leaving)
             lanes = lanes._replace(
                 prefix_done=lanes.prefix_done | to_int32(at_root),
                 depth=depth,
-                costs=_replace_agent(lanes.costs, agent, level.cost, leaves),
+                costs=_replace_agent(lanes.costs, agent, level.cost, is_leaving),
             )
             return lanes, is_exhausted(lanes)
 
@@ -332,46 +332,46 @@ class _Program:
     def _coordinate_teams(self, lanes: _Lanes, root_planned: jax.Array) -> _Lanes:
         """Assign prefixes to idle lanes, raise the bounds of teams, and end finished teams."""
         num_prefixes = jnp.int32(1) << self.teams.split
-        finished = self.teams.any(lanes.solved | lanes.gave_up | lanes.done)
+        is_finished = self.teams.any(lanes.solved | lanes.gave_up | lanes.done)
         num_expansions = self.teams.sum(lanes.expansions)
-        exceeds_budget = ~finished & (num_expansions >= self.query.budget)
+        exceeds_budget = ~is_finished & (num_expansions >= self.query.budget)
         team_gave_up = self.teams.any(lanes.gave_up) & ~self.teams.any(lanes.solved)
-        searching = ~finished & ~exceeds_budget
+        is_searching = ~is_finished & ~exceeds_budget
 
         # A lane without a prefix becomes idle as soon as the root is planned.
         prefix_done = (lanes.prefix_done != 0) | (root_planned & (lanes.prefix >= num_prefixes))
-        idle = to_int32(searching & prefix_done)
+        idle = to_int32(is_searching & prefix_done)
         new_prefix = lanes.next_prefix + self.teams.count_before(idle)
         next_prefix = lanes.next_prefix + self.teams.sum(idle)
-        is_refuted = searching & ~self.teams.any(1 - idle) & (lanes.next_prefix >= num_prefixes)
+        is_refuted = is_searching & ~self.teams.any(1 - idle) & (lanes.next_prefix >= num_prefixes)
         next_bound = self.teams.min(lanes.next_bound)
         raises_bound = is_refuted & (next_bound <= self.query.max_bound)
         new_prefix = jnp.where(raises_bound, self.teams.rank, new_prefix)
         next_prefix = jnp.where(raises_bound, self.teams.size, next_prefix)
-        starting = (idle != 0) & (new_prefix < num_prefixes)
-        prefix = jnp.where(starting, new_prefix, lanes.prefix)
+        is_starting = (idle != 0) & (new_prefix < num_prefixes)
+        prefix = jnp.where(is_starting, new_prefix, lanes.prefix)
 
         # If splits are shared, every prefix starts with the paths of the root.
         has_shared_splits = self.teams.split > 0
-        restart = starting & has_shared_splits
-        restores = restart & (lanes.bypassed != 0)
+        is_restarting = is_starting & has_shared_splits
+        restores = is_restarting & (lanes.bypassed != 0)
         root_costs = _select_each(root_planned, lanes.costs, lanes.root_costs)
         saves = root_planned & has_shared_splits
         self.path_store.save_or_restore_roots(lanes.costs, root_costs, saves, restores)
         root_child = jnp.where(has_shared_splits, prefix & 1, 0)
-        self.levels.set_child(jnp.zeros_like(prefix), root_child, starting)
+        self.levels.set_child(jnp.zeros_like(prefix), root_child, is_starting)
         next_prefix = jnp.minimum(next_prefix, num_prefixes)
         return lanes._replace(
             prefix=prefix,
-            next_prefix=jnp.where(searching, next_prefix, lanes.next_prefix),
-            prefix_done=to_int32(prefix_done & ~starting),
+            next_prefix=jnp.where(is_searching, next_prefix, lanes.next_prefix),
+            prefix_done=to_int32(prefix_done & ~is_starting),
             bound=jnp.where(raises_bound, next_bound, lanes.bound),
             next_bound=jnp.where(raises_bound, NEVER, lanes.next_bound),
-            done=lanes.done | to_int32(finished | exceeds_budget | (is_refuted & ~raises_bound)),
+            done=lanes.done | to_int32(is_finished | exceeds_budget | (is_refuted & ~raises_bound)),
             gave_up=to_int32(team_gave_up | exceeds_budget),
             costs=_select_each(restores, root_costs, lanes.costs),
             root_costs=root_costs,
-            bypassed=jnp.where(restart, 0, lanes.bypassed),
+            bypassed=jnp.where(is_restarting, 0, lanes.bypassed),
         )
 
     def _add_constraint(
@@ -379,24 +379,24 @@ class _Program:
     ) -> tuple[_Lanes, Level]:
         """Add the constraint of the current child; return the level with the values to undo it."""
         conflict, memory = level.conflict, self.memory
-        first, limited = level.child == 0, limited_agent(level)
+        is_first, agent = level.child == 0, limited_agent(level)
         index, next_index = self._time_indices(conflict)
         heads = memory.list_heads[index], memory.list_heads[next_index]
         offset = CONSTRAINTS_PER_LEVEL * lanes.depth
         # Constraints are numbered from 1. The second child of a SWAP has two at the same time.
-        following = (heads[0], jnp.where(first, heads[0], offset + 1), heads[1])
-        for slot, constraint in enumerate(make_constraints(conflict, level.child, following)):
+        next_numbers = (heads[0], jnp.where(is_first, heads[0], offset + 1), heads[1])
+        for slot, constraint in enumerate(make_constraints(conflict, level.child, next_numbers)):
             store(memory.constraints, (offset + slot, self.node), constraint.pack(), where)
         head = jnp.where(conflict.kind == SWAP, offset + 2, offset + 1)
         self._set_heads(level, (head, offset + 3), where)
-        arrival = conflict.kind == ARRIVAL
+        is_arrival = conflict.kind == ARRIVAL
         latest, earliest = (
-            select_entry(lanes.latest, limited),
-            select_entry(lanes.earliest, limited),
+            select_entry(lanes.latest, agent),
+            select_entry(lanes.earliest, agent),
         )
-        limit = jnp.where(first & ~arrival, latest, earliest)
-        min_arrival = jnp.where(first, conflict.first_cell, conflict.second_cell)
-        min_arrival = jnp.where(arrival, min_arrival, conflict.time + 1)
+        limit = jnp.where(is_first & ~is_arrival, latest, earliest)
+        min_arrival = jnp.where(is_first, conflict.first_cell, conflict.second_cell)
+        min_arrival = jnp.where(is_arrival, min_arrival, conflict.time + 1)
         new_limits = jnp.minimum(limit, conflict.time), jnp.maximum(limit, min_arrival)
         lanes = self._set_limits(lanes, level, new_limits, where)
         return lanes, level._replace(limit=limit, list_heads=heads)
@@ -414,21 +414,21 @@ class _Program:
         self, level: Level, heads: tuple[jax.Array, jax.Array], where: jax.Array
     ) -> None:
         kind = level.conflict.kind
-        swap = where & (kind == SWAP)
+        is_swap = where & (kind == SWAP)
         index, next_index = self._time_indices(level.conflict)
-        store(self.memory.list_heads, index, heads[0], swap | (where & (kind == VERTEX)))
-        store(self.memory.list_heads, next_index, heads[1], swap & (level.child != 0))
+        store(self.memory.list_heads, index, heads[0], is_swap | (where & (kind == VERTEX)))
+        store(self.memory.list_heads, next_index, heads[1], is_swap & (level.child != 0))
 
     def _set_limits(
         self, lanes: _Lanes, level: Level, limits: tuple[jax.Array, jax.Array], where: jax.Array
     ) -> _Lanes:
         """Set the latest or earliest arrival of the agent that the current child limits."""
-        first, limited = level.child == 0, limited_agent(level)
-        target = where & (level.conflict.kind == TARGET)
-        delayed = (target & ~first) | (where & (level.conflict.kind == ARRIVAL))
+        is_first, agent = level.child == 0, limited_agent(level)
+        is_target = where & (level.conflict.kind == TARGET)
+        is_delayed = (is_target & ~is_first) | (where & (level.conflict.kind == ARRIVAL))
         return lanes._replace(
-            latest=_replace_agent(lanes.latest, limited, limits[0], target & first),
-            earliest=_replace_agent(lanes.earliest, limited, limits[1], delayed),
+            latest=_replace_agent(lanes.latest, agent, limits[0], is_target & is_first),
+            earliest=_replace_agent(lanes.earliest, agent, limits[1], is_delayed),
         )
 
     def _next_child(self, child: jax.Array, depth: jax.Array) -> jax.Array:
@@ -437,14 +437,16 @@ class _Program:
 
 
 def _select_each(
-    where: jax.Array, new: tuple[jax.Array, ...], old: tuple[jax.Array, ...]
+    where: jax.Array, new_values: tuple[jax.Array, ...], old_values: tuple[jax.Array, ...]
 ) -> tuple[jax.Array, ...]:
     """Return the new values where `where` is True, and the old ones elsewhere."""
-    return tuple(jnp.where(where, x, y) for x, y in zip(new, old, strict=True))
+    return tuple(jnp.where(where, x, y) for x, y in zip(new_values, old_values, strict=True))
 
 
 def _replace_agent(
-    values: tuple[jax.Array, ...], agent: jax.Array, new: jax.Array, where: jax.Array
+    values: tuple[jax.Array, ...], agent: jax.Array, new_value: jax.Array, where: jax.Array
 ) -> tuple[jax.Array, ...]:
     """Set the value of an agent where `where` is True."""
-    return tuple(jnp.where(where & (agent == k), new, old) for k, old in enumerate(values))
+    return tuple(
+        jnp.where(where & (agent == k), new_value, value) for k, value in enumerate(values)
+    )

@@ -41,8 +41,10 @@ class SharedPathPlanner(PathPlanner):
         """Return the result of `PathPlanner.earliest_arrival`; lane pairs write both layers."""
         layer = self.helpers.rank & 1
         is_conflict_free = layer != 0
-        first = jnp.maximum(request.goal_open_from, earliest)
-        first = jnp.where(is_conflict_free, jnp.maximum(first, request.goal_unvisited_from), first)
+        min_time = jnp.maximum(request.goal_open_from, earliest)
+        min_time = jnp.where(
+            is_conflict_free, jnp.maximum(min_time, request.goal_unvisited_from), min_time
+        )
         can_arrive = ~is_conflict_free | request.patient
         goal_cell = single_cell(request.goal, self.board.words)
 
@@ -53,7 +55,7 @@ class SharedPathPlanner(PathPlanner):
             t, cells, arrival = state
             closed, *forbidden_moves = self._read_forbidden(layer, t)
             cells = subtract(cells, closed)
-            at_goal = can_arrive & intersects(cells, goal_cell) & (t >= first) & (t <= latest)
+            at_goal = can_arrive & intersects(cells, goal_cell) & (t >= min_time) & (t <= latest)
             arrival = jnp.where(at_goal, jnp.minimum(arrival, t), arrival)
             for w in self.words:
                 store(self.memory.layers, (layer, t, w, self.node), cells[w])
@@ -97,8 +99,8 @@ class SharedPathPlanner(PathPlanner):
     def trace(self, request: ReplanRequest, arrival: jax.Array, active: jax.Array) -> None:
         """Write an earliest path where `active`; its end at the goal is already written."""
         self.helpers.synchronise()
-        end = jnp.where(active, arrival, 0)
-        last = jnp.max(end)
+        end_time = jnp.where(active, arrival, 0)
+        last_time = jnp.max(end_time)
         # Each lane examines one step into the cell: from above, the left, the right or below, or a
         # wait. `move_indices` are the positions of these moves in `Memory.forbidden`.
         deltas = tuple(map(jnp.int32, (-self.board.pitch, -1, 1, self.board.pitch, 0)))
@@ -107,21 +109,21 @@ class SharedPathPlanner(PathPlanner):
         delta, move_index = select_entry(deltas, step), select_entry(move_indices, step)
 
         def step_back(i: jax.Array, state: Any) -> Any:
-            t = last - i
+            t = last_time - i
             cell, possible_cells = state
             reachable = [self.memory.layers[0, t, w, self.node] for w in self.words]
-            is_moving = t < end
+            is_moving = t < end_time
             best_step = self._choose_step(cell, t, step, delta, move_index)
             cell = jnp.where(is_moving, cell + select_entry(deltas, best_step), cell)
             forbidden_moves = self._read_forbidden(0, t)[1:]
-            previous = self._find_origins(possible_cells, forbidden_moves, reachable)
-            possible_cells = tuple(map(partial(jnp.where, is_moving), previous, possible_cells))
+            origins = self._find_origins(possible_cells, forbidden_moves, reachable)
+            possible_cells = tuple(map(partial(jnp.where, is_moving), origins, possible_cells))
             self._write_entry(request.agent, t, cell, possible_cells, is_moving)
             return cell, possible_cells
 
         goal_cell = tuple(single_cell(request.goal, self.board.words))
         # The entry of the last arrival is already written.
-        jax.lax.fori_loop(1, last + 1, step_back, (request.goal, goal_cell))
+        jax.lax.fori_loop(1, last_time + 1, step_back, (request.goal, goal_cell))
 
     def _choose_step(
         self,
@@ -133,7 +135,7 @@ class SharedPathPlanner(PathPlanner):
     ) -> jax.Array:
         """Return the preferred step to a cell; each lane examines one `step`."""
         is_wait, origin = step == _MOVES, cell + delta
-        on_board = (origin >= 0) & (origin < 32 * self.board.words)
+        is_on_board = (origin >= 0) & (origin < 32 * self.board.words)
         memory = self.memory
 
         def contains(ref: Any, index: tuple[Any, ...], cell: jax.Array) -> jax.Array:
@@ -142,16 +144,16 @@ class SharedPathPlanner(PathPlanner):
 
         # A move is stored at its lesser cell.
         move = jnp.minimum(cell, origin)
-        possible = on_board & contains(memory.layers, (0, t), origin)
-        possible &= is_wait | ~contains(memory.forbidden, (0, t, move_index), move)
-        free = possible & ~contains(memory.forbidden, (1, t, 0), origin)
+        is_possible = is_on_board & contains(memory.layers, (0, t), origin)
+        is_possible &= is_wait | ~contains(memory.forbidden, (0, t, move_index), move)
+        is_free = is_possible & ~contains(memory.forbidden, (1, t, 0), origin)
         is_free_move = ~contains(memory.forbidden, (1, t, move_index), move)
-        free &= (is_wait & self.query.may_wait) | (~is_wait & is_free_move)
+        is_free &= (is_wait & self.query.may_wait) | (~is_wait & is_free_move)
         is_path_free = contains(memory.layers, (1, t), origin)
         quality = jnp.where(
-            free,
+            is_free,
             jnp.where(is_path_free, _CONFLICT_FREE_PATH, _CONFLICT_FREE_STEP),
-            to_int32(possible) * _POSSIBLE_STEP,
+            to_int32(is_possible) * _POSSIBLE_STEP,
         )
         # Among steps of the same quality the first one is preferred. If none is possible, the agent
         # stays in its cell.

@@ -115,11 +115,11 @@ def staircases(
             return _pack_delays(_search_delays(boards, running, board)), None
         return _pack_delays(stairs.search_delays(boards, running, board, backend)), None
 
-    blank = jnp.zeros((2, B), jnp.uint32)
+    defaults = jnp.zeros((2, B), jnp.uint32)
     length = jnp.max(pairs.solo_distances, axis=0)
-    words, _ = map_chunks(search, pairs, pairs.connected, length, blank, width, None)
+    words, _ = map_chunks(search, pairs, pairs.connected, length, defaults, width, None)
     # A chunk may be padded with other pairs.
-    return jnp.where(pairs.connected, words, blank)
+    return jnp.where(pairs.connected, words, defaults)
 
 
 def _search_delays(boards: TwoAgentBoards, running: jax.Array, board: Geometry) -> jax.Array:
@@ -127,7 +127,7 @@ def _search_delays(boards: TwoAgentBoards, running: jax.Array, board: Geometry) 
     B = boards.free.shape[-1]
     solo_distances = boards.solo_distances
     distances = _distances_past_goals(boards, board)
-    layer, allowed = joint_search.first_layer(boards, board)
+    layer, allowed_cells = joint_search.first_layer(boards, board)
 
     def examine(time: jax.Array, layer: jax.Array, state: _StairSearch) -> _StairSearch:
         partner_cells = _partner_cells(layer, boards.goals, board)
@@ -140,12 +140,12 @@ def _search_delays(boards: TwoAgentBoards, running: jax.Array, board: Geometry) 
         return _StairSearch(time, layer, delays, state.running & ~is_finished)
 
     def advance(state: _StairSearch) -> _StairSearch:
-        wider = joint_search.expand(state.layer, board, may_wait=True) & allowed
-        return examine(state.time + 1, wider | state.layer, state)
+        next_layer = joint_search.expand(state.layer, board, may_wait=True) & allowed_cells
+        return examine(state.time + 1, next_layer | state.layer, state)
 
     delays = jnp.full((2, EXCESSES, B), MAX_DELAY)
-    initial = examine(jnp.int32(0), layer, _StairSearch(jnp.int32(0), layer, delays, running))
-    return jax.lax.while_loop(lambda state: jnp.any(state.running), advance, initial).delays
+    initial_state = examine(jnp.int32(0), layer, _StairSearch(jnp.int32(0), layer, delays, running))
+    return jax.lax.while_loop(lambda state: jnp.any(state.running), advance, initial_state).delays
 
 
 def _pack_delays(delays: jax.Array) -> jax.Array:

@@ -70,40 +70,48 @@ def pair_optima(
         waitless_cost = None if may_wait else cost
         return joint.search_costs(boards, running, horizon, board, backend, waitless_cost)
 
-    shortest = jnp.max(pairs.solo_distances, axis=0)
+    max_distance = jnp.max(pairs.solo_distances, axis=0)
 
     def find_optima(optima: PairOptima, may_wait: jax.Array | bool) -> tuple[PairOptima, None]:
         """Find the optima or, if `may_wait` is False, whether plans without waits exist."""
-        solved, sum_of_costs = optima.makespan < FAR, optima.sum_of_costs
-        undecided = joint_search.needs_waitless_search(pairs.solo_distances, solved, sum_of_costs)
-        searched = jnp.where(may_wait, pairs.connected, undecided)
-        length = jnp.where(may_wait, shortest, sum_of_costs)
+        is_solved, sum_of_costs = optima.makespan < FAR, optima.sum_of_costs
+        is_undecided = joint_search.needs_waitless_search(
+            pairs.solo_distances, is_solved, sum_of_costs
+        )
+        is_searched = jnp.where(may_wait, pairs.connected, is_undecided)
+        length = jnp.where(may_wait, max_distance, sum_of_costs)
 
         def solve_chunk(
             chunk: tuple[TwoAgentLanes, PairOptima, jax.Array], _: None
         ) -> tuple[PairOptima, None]:
-            lanes, known, searched = chunk
-            new = search(lanes.lay_out(free, board), searched, known.sum_of_costs, may_wait)
-            optima = PairOptima(new.sum_of_costs, new.makespan, new.stuck, known.waitless)
-            waitless = known._replace(waitless=new.sum_of_costs < FAR)
-            return jax.tree.map(lambda x, y: jnp.where(may_wait, x, y), optima, waitless), None
+            lanes, known_optima, is_searched = chunk
+            result = search(
+                lanes.lay_out(free, board), is_searched, known_optima.sum_of_costs, may_wait
+            )
+            optima = PairOptima(
+                result.sum_of_costs, result.makespan, result.stuck, known_optima.waitless
+            )
+            waitless_optima = known_optima._replace(waitless=result.sum_of_costs < FAR)
+            return jax.tree.map(
+                lambda x, y: jnp.where(may_wait, x, y), optima, waitless_optima
+            ), None
 
-        operands = (pairs, optima, searched)
-        return map_chunks(solve_chunk, operands, searched, length, optima, width, None)[0], None
+        operands = (pairs, optima, is_searched)
+        return map_chunks(solve_chunk, operands, is_searched, length, optima, width, None)[0], None
 
     false = jnp.zeros(B, bool)
-    initial = PairOptima(far, far, false, false)
+    initial_optima = PairOptima(far, far, false, false)
     if backend is None:  # in a loop, so that the search is compiled once
-        optima, _ = jax.lax.scan(find_optima, initial, jnp.array([True, False]))
+        optima, _ = jax.lax.scan(find_optima, initial_optima, jnp.array([True, False]))
     else:
-        optima, _ = find_optima(find_optima(initial, True)[0], False)
-    solved = optima.makespan < FAR
+        optima, _ = find_optima(find_optima(initial_optima, True)[0], False)
+    is_solved = optima.makespan < FAR
     excess = optima.sum_of_costs - jnp.sum(pairs.solo_distances, axis=0, dtype=jnp.int32)
     return PairOptima(
-        sum_of_costs=jnp.where(solved, optima.sum_of_costs, FAR),
+        sum_of_costs=jnp.where(is_solved, optima.sum_of_costs, FAR),
         makespan=optima.makespan,
         unsolvable=optima.unsolvable | (active & ~pairs.connected),
-        waitless=solved & ((excess == 0) | optima.waitless),
+        waitless=is_solved & ((excess == 0) | optima.waitless),
     )
 
 
@@ -132,23 +140,23 @@ def pair_bounds(
         jnp.tile(boards.free, P),
         *map(pair_values, (boards.starts, boards.goals, boards.solo_distances)),
     )
-    delay_free = delay_free_pairs(pairs, exists.reshape(-1), horizon, limits).reshape(P, B)
-    searched = exists & ~delay_free
+    is_delay_free = delay_free_pairs(pairs, exists.reshape(-1), horizon, limits).reshape(P, B)
+    is_searched = exists & ~is_delay_free
     optima = pair_optima(
-        *_pair_positions(batch), pairs.solo_distances, searched.reshape(-1), horizon, limits
+        *_pair_positions(batch), pairs.solo_distances, is_searched.reshape(-1), horizon, limits
     )
     optima = jax.tree.map(lambda leaf: leaf.reshape(P, B), optima)
-    solved = searched & (optima.makespan < FAR) & ~optima.unsolvable
+    is_solved = is_searched & (optima.makespan < FAR) & ~optima.unsolvable
     first, second = pairs.solo_distances.reshape(2, P, B)
-    cost = jnp.where(delay_free, first + second, jnp.where(solved, optima.sum_of_costs, 0))
+    cost = jnp.where(is_delay_free, first + second, jnp.where(is_solved, optima.sum_of_costs, 0))
     makespan = jnp.where(
-        delay_free, jnp.maximum(first, second), jnp.where(solved, optima.makespan, 0)
+        is_delay_free, jnp.maximum(first, second), jnp.where(is_solved, optima.makespan, 0)
     )
     return PairBounds(
         costs=cost.astype(jnp.int16),
         makespan=jnp.max(makespan, axis=0).astype(jnp.int16),
-        waitless=optima.waitless | ~solved,
-        unsolvable=jnp.any(searched & optima.unsolvable, axis=0),
+        waitless=optima.waitless | ~is_solved,
+        unsolvable=jnp.any(is_searched & optima.unsolvable, axis=0),
     )
 
 
@@ -167,10 +175,10 @@ def pair_staircases(
     B, K = batch.agent_mask.shape
     i, j = (np.array(side) for side in zip(*agent_pairs(K), strict=True))
     exists = (batch.agent_mask[:, i] & batch.agent_mask[:, j] & active[:, None]).T
-    searched = exists & (costs > boards.solo_distances[i] + boards.solo_distances[j])
+    is_searched = exists & (costs > boards.solo_distances[i] + boards.solo_distances[j])
     solo_distances = jnp.stack([boards.solo_distances[i], boards.solo_distances[j]]).reshape(2, -1)
     words = arrivals.staircases(
-        *_pair_positions(batch), solo_distances, searched.reshape(-1), limits
+        *_pair_positions(batch), solo_distances, is_searched.reshape(-1), limits
     )
     return words.reshape(2, len(i), B)
 
@@ -193,8 +201,8 @@ def waitless_bounds(pairs: PairBounds, solo_distances: jax.Array) -> jax.Array:
     """
     i, j = (np.array(side) for side in zip(*agent_pairs(solo_distances.shape[0]), strict=True))
     excess = pairs.costs - (solo_distances[i] + solo_distances[j])
-    extra = jnp.where(excess % 2 == 1, 1, jnp.where(pairs.waitless | (excess == 0), 0, 2))
-    return jnp.where(pairs.costs > 0, pairs.costs + extra.astype(jnp.int16), 0).astype(jnp.int16)
+    waits = jnp.where(excess % 2 == 1, 1, jnp.where(pairs.waitless | (excess == 0), 0, 2))
+    return jnp.where(pairs.costs > 0, pairs.costs + waits.astype(jnp.int16), 0).astype(jnp.int16)
 
 
 def agent_pairs(agents: int) -> list[tuple[int, int]]:
@@ -225,10 +233,10 @@ def pair_gains(
 def best_matching(gains: Sequence[jax.Array], agents: int) -> jax.Array:
     """Return the largest total gain of disjoint pairs among up to five agents."""
     pairs = agent_pairs(agents)
-    sums = [
+    pair_sums = [
         gains[p] + gains[q]
         for p, first in enumerate(pairs)
         for q in range(p)
         if not set(first) & set(pairs[q])
     ]
-    return reduce(jnp.maximum, [*gains, *sums])
+    return reduce(jnp.maximum, [*gains, *pair_sums])

@@ -118,7 +118,7 @@ def two_agent_lanes(
     free: jax.Array,
     starts: jax.Array,
     goals: jax.Array,
-    playing: jax.Array,
+    active: jax.Array,
     board: Geometry,
     solo_distances: jax.Array,
 ) -> TwoAgentLanes:
@@ -128,7 +128,7 @@ def two_agent_lanes(
         free: bool (F, N, N), cells that can be entered; lane i is on board i % F.
         starts: int8 (B, 2, 2), (row, column) of both agents.
         goals: int8 (B, 2, 2), likewise.
-        playing: bool (B,), lanes to search. The others become unconnected.
+        active: bool (B,), lanes to search. The others become unconnected.
         board: Geometry of the boards.
         solo_distances: int16 (2, B), distances.
     """
@@ -138,11 +138,11 @@ def two_agent_lanes(
         return (positions[..., 0] * board.pitch + positions[..., 1]).T
 
     return TwoAgentLanes(
-        board_index=jnp.arange(len(playing), dtype=jnp.int32) % max(len(free), 1),
+        board_index=jnp.arange(len(active), dtype=jnp.int32) % max(len(free), 1),
         starts=cell_numbers(starts),
         goals=cell_numbers(goals),
         solo_distances=jnp.where(
-            playing & (solo_distances < NEVER), solo_distances.astype(jnp.int32), FAR
+            active & (solo_distances < NEVER), solo_distances.astype(jnp.int32), FAR
         ),
     )
 
@@ -230,20 +230,20 @@ def joint_search(
         optima=JointOptima(far, far, jnp.zeros(B, bool), jnp.zeros(B, jnp.int32)),
         history=history,
     )
-    final = jax.lax.while_loop(
+    final_state = jax.lax.while_loop(
         lambda state: (state.time < horizon) & jnp.any(state.running), advance, examine(start)
     )
-    return final.optima, final.history
+    return final_state.optima, final_state.history
 
 
 def first_layer(boards: TwoAgentBoards, board: Geometry) -> tuple[jax.Array, jax.Array]:
     """Return L_0, and the set of all pairs of distinct free cells: uint32 (W, M, B) each."""
     free_0 = jnp.where(boards.free, ~jnp.uint32(0), jnp.uint32(0))
-    same_cell = _cell_masks(board, 0)
-    allowed = pack_cells(boards.free, board)[:, None] & free_0 & ~same_cell[..., None]
+    same_cell_masks = _cell_masks(board, 0)
+    allowed_cells = pack_cells(boards.free, board)[:, None] & free_0 & ~same_cell_masks[..., None]
     at_start = np.arange(board.cells)[:, None] == boards.starts[0]
-    bits = jnp.asarray(same_cell)[:, boards.starts[1]]
-    return jnp.where(at_start, bits[:, None], jnp.uint32(0)) & allowed, allowed
+    bits = jnp.asarray(same_cell_masks)[:, boards.starts[1]]
+    return jnp.where(at_start, bits[:, None], jnp.uint32(0)) & allowed_cells, allowed_cells
 
 
 def _keep_if(condition: jax.Array | bool, words: jax.Array) -> jax.Array:
@@ -258,13 +258,13 @@ def expand(layer: jax.Array, board: Geometry, *, may_wait: jax.Array | bool) -> 
     enters the cell of agent 1, agent 1 must leave it, but not for the cell that agent 0 left.
     """
     P, M = board.pitch, board.cells
-    padded = jax.lax.optimization_barrier(jnp.pad(layer, [(0, 0), (P, P), (0, 0)]))
-    moved = [padded[:, P - delta : P - delta + M] for delta in board.deltas]
-    moved_0 = reduce(jnp.bitwise_or, [*moved, _keep_if(may_wait, layer)])
+    padded_layer = jax.lax.optimization_barrier(jnp.pad(layer, [(0, 0), (P, P), (0, 0)]))
+    moved_layers = [padded_layer[:, P - delta : P - delta + M] for delta in board.deltas]
+    moved_0 = reduce(jnp.bitwise_or, [*moved_layers, _keep_if(may_wait, layer)])
     moved_0 &= jnp.asarray(~_cell_masks(board, 0))[..., None]
 
     # entered[d]: agent 0 entered the cell of agent 1 by a move of d. Move -d would be a swap.
-    entered = {delta: _entered_cells(padded, delta, board) for delta in board.deltas}
+    entered = {delta: _entered_cells(padded_layer, delta, board) for delta in board.deltas}
     may_leave = [
         reduce(jnp.bitwise_or, (entered[delta] for delta in board.deltas if delta != -move))
         for move in board.deltas
@@ -339,12 +339,12 @@ def _retire(
     cells_1, cells_0 = materialize(partner_cells(layer, goals), goals[0, 0] < board.cells)
     cells_0 = pack_cells(cells_0, board)
     # An agent must not pass through the goal where the other agent has retired.
-    passable = pack_cells(boards.free, board)[:, None] & ~_single_cells(goals[::-1], board)
+    passable_cells = pack_cells(boards.free, board)[:, None] & ~_single_cells(goals[::-1], board)
 
-    joined = jnp.stack([cells_0, cells_1], axis=1)
-    even = (_dilate(walks, board, may_wait=may_wait) & passable) | joined
-    odd = _dilate(even, board, may_wait=may_wait) & passable
-    return even, odd
+    joined_cells = jnp.stack([cells_0, cells_1], axis=1)
+    even_walks = (_dilate(walks, board, may_wait=may_wait) & passable_cells) | joined_cells
+    odd_walks = _dilate(even_walks, board, may_wait=may_wait) & passable_cells
+    return even_walks, odd_walks
 
 
 def _has_arrived(walks: jax.Array, goals: jax.Array) -> jax.Array:
@@ -355,9 +355,9 @@ def _has_arrived(walks: jax.Array, goals: jax.Array) -> jax.Array:
 
 def _dilate(cells: jax.Array, board: Geometry, *, may_wait: jax.Array | bool) -> jax.Array:
     """Return the cells one step from sets of cells, uint32 (W, ..., B), holes included."""
-    padded = jnp.pad(cells, [(_padding(board),) * 2] + [(0, 0)] * (cells.ndim - 1))
-    moved = [_shift_bits(padded, delta, board) for delta in board.deltas]
-    return reduce(jnp.bitwise_or, [*moved, _keep_if(may_wait, cells)])
+    padded_cells = jnp.pad(cells, [(_padding(board),) * 2] + [(0, 0)] * (cells.ndim - 1))
+    moved_cells = [_shift_bits(padded_cells, delta, board) for delta in board.deltas]
+    return reduce(jnp.bitwise_or, [*moved_cells, _keep_if(may_wait, cells)])
 
 
 def _entered_cells(padded: jax.Array, delta: int, board: Geometry) -> jax.Array:
@@ -378,27 +378,27 @@ def _padding(board: Geometry) -> int:
 
 def _shift_bits(padded: jax.Array, delta: int, board: Geometry) -> jax.Array:
     """Shift bits by `delta` cells. Axis 0 holds the words, with `_padding` words on both sides."""
-    words, bits = divmod(abs(delta), 32)
+    word_shift, bit_shift = divmod(abs(delta), 32)
     sign = 1 if delta > 0 else -1
 
     def shift_words(count: int) -> jax.Array:
         first = _padding(board) - sign * count
         return padded[first : first + board.words]
 
-    if bits == 0:
-        return shift_words(words)
-    near, far = jnp.uint32(bits), jnp.uint32(32 - bits)
+    if bit_shift == 0:
+        return shift_words(word_shift)
+    near, far = jnp.uint32(bit_shift), jnp.uint32(32 - bit_shift)
     if delta > 0:
-        return (shift_words(words) << near) | (shift_words(words + 1) >> far)
-    return (shift_words(words) >> near) | (shift_words(words + 1) << far)
+        return (shift_words(word_shift) << near) | (shift_words(word_shift + 1) >> far)
+    return (shift_words(word_shift) >> near) | (shift_words(word_shift + 1) << far)
 
 
 def _cell_masks(board: Geometry, delta: int) -> np.ndarray:
     """Return uint32 (W, M): column m is the set with cell m + delta, empty if off the board."""
     cell = np.arange(board.cells)
-    moved = cell + delta
-    inside = (moved >= 0) & (moved < board.cells)
+    moved_cell = cell + delta
+    is_inside = (moved_cell >= 0) & (moved_cell < board.cells)
     masks = np.zeros((board.words, board.cells), np.uint32)
-    bits = np.uint32(1) << (moved[inside] % 32).astype(np.uint32)
-    masks[moved[inside] // 32, cell[inside]] = bits
+    bits = np.uint32(1) << (moved_cell[is_inside] % 32).astype(np.uint32)
+    masks[moved_cell[is_inside] // 32, cell[is_inside]] = bits
     return masks

@@ -51,11 +51,11 @@ def solve_two(
         limits: Number of boards to process at once.
     """
     B = len(active)
-    playing = active & batch.agent_mask[:, 0] & batch.agent_mask[:, 1]
+    is_playing = active & batch.agent_mask[:, 0] & batch.agent_mask[:, 1]
     board = joint_search.geometry(batch.holes.shape[-1])
     free = ~batch.holes
     lanes = joint_search.two_agent_lanes(
-        free, batch.starts, batch.goals, playing, board, solo_distances
+        free, batch.starts, batch.goals, is_playing, board, solo_distances
     )
     backend = select_backend(limits.kernels, horizon, board)
     width = max(1, min(B, max_pairs(backend, horizon, board, limits)))
@@ -80,55 +80,57 @@ def solve_two(
         return joint.search_pairs(boards, running, horizon, board, backend, waitless_cost), None
 
     false, zero, far = jnp.zeros(B, bool), jnp.zeros(B, jnp.int32), jnp.full(B, FAR, jnp.int32)
-    no_plan = BatchMajor(jnp.zeros((B, horizon * 2), jnp.int8))
-    blank = _TwoAgentResults(JointOptima(far, far, false, zero), far, no_plan, no_plan, false)
-    shortest = jnp.max(lanes.solo_distances, axis=0)
+    empty = BatchMajor(jnp.zeros((B, horizon * 2), jnp.int8))
+    defaults = _TwoAgentResults(JointOptima(far, far, false, zero), far, empty, empty, false)
+    max_distance = jnp.max(lanes.solo_distances, axis=0)
 
     def solve_stage(
         state: tuple[_TwoAgentResults, JointHistory | None], may_wait: jax.Array | bool
     ) -> tuple[tuple[_TwoAgentResults, JointHistory | None], None]:
         """Find the optima with plans or, if `may_wait` is False, plans without waits."""
         results, history = state
-        solved, cost = results.optima.makespan < FAR, results.optima.sum_of_costs
-        undecided = joint_search.needs_waitless_search(lanes.solo_distances, solved, cost)
-        results = results._replace(undecided=undecided & ~jnp.asarray(may_wait))
-        searched = jnp.where(may_wait, lanes.connected, undecided)
-        length = jnp.where(may_wait, shortest, cost)
+        is_solved, cost = results.optima.makespan < FAR, results.optima.sum_of_costs
+        is_undecided = joint_search.needs_waitless_search(lanes.solo_distances, is_solved, cost)
+        results = results._replace(undecided=is_undecided & ~jnp.asarray(may_wait))
+        is_searched = jnp.where(may_wait, lanes.connected, is_undecided)
+        length = jnp.where(may_wait, max_distance, cost)
         Chunk = tuple[TwoAgentLanes, _TwoAgentResults, jax.Array]
 
         def search_chunk(
             chunk: Chunk, history: JointHistory | None
         ) -> tuple[_TwoAgentResults, JointHistory | None]:
-            lanes, known, active = chunk
-            cost = known.optima.sum_of_costs
+            lanes, known_results, active = chunk
+            cost = known_results.optima.sum_of_costs
             plans, history = search(lanes.lay_out(free, board), active, history, cost, may_wait)
-            return _merge_plans(known, plans, active, may_wait), history
+            return _merge_plans(known_results, plans, active, may_wait), history
 
-        operands = (lanes, results, searched)
-        return map_chunks(search_chunk, operands, searched, length, results, width, history), None
+        operands = (lanes, results, is_searched)
+        return map_chunks(
+            search_chunk, operands, is_searched, length, results, width, history
+        ), None
 
-    initial = (blank, history)
+    initial_state = (defaults, history)
     if backend is None:  # in a loop, so that the search is compiled once
-        (results, _), _ = jax.lax.scan(solve_stage, initial, jnp.array([True, False]))
+        (results, _), _ = jax.lax.scan(solve_stage, initial_state, jnp.array([True, False]))
     else:
-        results, _ = solve_stage(solve_stage(initial, True)[0], False)[0]
+        results, _ = solve_stage(solve_stage(initial_state, True)[0], False)[0]
 
     optima = results.optima
     excess = optima.sum_of_costs - jnp.sum(lanes.solo_distances, axis=0, dtype=jnp.int32)
-    optimal = (optima.makespan < FAR) & (results.length <= horizon)
-    unsolvable = optima.stuck | (playing & ~lanes.connected)
-    unproved = jnp.where(unsolvable, Status.UNSOLVABLE, Status.UNKNOWN)
-    status = jnp.where(optimal, Status.OPTIMAL, unproved)
+    is_optimal = (optima.makespan < FAR) & (results.length <= horizon)
+    is_unsolvable = optima.stuck | (is_playing & ~lanes.connected)
+    unproved_status = jnp.where(is_unsolvable, Status.UNSOLVABLE, Status.UNKNOWN)
+    status = jnp.where(is_optimal, Status.OPTIMAL, unproved_status)
 
     def mask_plan(plan: BatchMajor) -> jax.Array:
-        values = jnp.where(optimal[:, None], plan.values, jnp.int8(-1))
+        values = jnp.where(is_optimal[:, None], plan.values, jnp.int8(-1))
         return values.reshape(B, horizon, 2)
 
     return Solution(
         status=status.astype(jnp.int8),
-        sum_of_costs=jnp.where(optimal, optima.sum_of_costs.astype(jnp.int16), jnp.int16(-1)),
-        makespan=jnp.where(optimal, optima.makespan.astype(jnp.int16), jnp.int16(-1)),
-        needs_wait=optimal & ((excess % 2 == 1) | results.undecided),
+        sum_of_costs=jnp.where(is_optimal, optima.sum_of_costs.astype(jnp.int16), jnp.int16(-1)),
+        makespan=jnp.where(is_optimal, optima.makespan.astype(jnp.int16), jnp.int16(-1)),
+        needs_wait=is_optimal & ((excess % 2 == 1) | results.undecided),
         plan=mask_plan(results.plan),
         makespan_plan=mask_plan(results.makespan_plan),
         expansions=optima.expansions,
@@ -146,13 +148,13 @@ def _merge_plans(
     )
     false = jnp.zeros_like(optima.stuck)
     first_results = _TwoAgentResults(optima, plans.length, plan, makespan_plan, undecided=false)
-    waitless = active & (optima.sum_of_costs < FAR)
+    is_waitless = active & (optima.sum_of_costs < FAR)
     expansions = results.optima.expansions + optima.expansions
     waitless_results = results._replace(
         optima=results.optima._replace(expansions=expansions),
-        length=jnp.where(waitless, plans.length, results.length),
-        plan=BatchMajor(jnp.where(waitless[:, None], plan.values, results.plan.values)),
-        undecided=results.undecided & ~waitless,
+        length=jnp.where(is_waitless, plans.length, results.length),
+        plan=BatchMajor(jnp.where(is_waitless[:, None], plan.values, results.plan.values)),
+        undecided=results.undecided & ~is_waitless,
     )
     return jax.tree.map(lambda x, y: jnp.where(may_wait, x, y), first_results, waitless_results)
 
@@ -174,11 +176,11 @@ def search_by_loops(
     layers = history.layers
     has_plan = jnp.where(may_wait, optima.makespan, optima.sum_of_costs) < FAR
     cost = jnp.where(may_wait, optima.sum_of_costs, waitless_cost)
-    cheapest, cells = _walk_back(boards, cost, has_plan, history, horizon, board, may_wait)
+    cheapest_plan, cells = _walk_back(boards, cost, has_plan, history, horizon, board, may_wait)
     # If the plan of least cost also has the least makespan, it serves both objectives.
-    too_long = has_plan & (cheapest.length > optima.makespan) & may_wait
+    is_too_long = has_plan & (cheapest_plan.length > optima.makespan) & may_wait
 
-    def fill(
+    def fill_plan(
         plan: jax.Array, task: tuple[jax.Array, jax.Array, jax.Array]
     ) -> tuple[jax.Array, jax.Array]:
         is_new, cells, time = task
@@ -188,12 +190,12 @@ def search_by_loops(
 
     # First the plan of least cost, then the plan of least makespan.
     tasks = (
-        jnp.stack([jnp.zeros_like(too_long), too_long]),
+        jnp.stack([jnp.zeros_like(is_too_long), is_too_long]),
         jnp.stack([cells, boards.goals]),
-        jnp.stack([cheapest.retirement, jnp.where(too_long, optima.makespan, 0)]),
+        jnp.stack([cheapest_plan.retirement, jnp.where(is_too_long, optima.makespan, 0)]),
     )
-    _, (plan, makespan_plan) = jax.lax.scan(fill, cheapest.plan, tasks)
-    return PairPlans(optima, cheapest.length, plan, makespan_plan), history
+    _, (plan, makespan_plan) = jax.lax.scan(fill_plan, cheapest_plan.plan, tasks)
+    return PairPlans(optima, cheapest_plan.length, plan, makespan_plan), history
 
 
 class _WalkBack(NamedTuple):
@@ -233,10 +235,12 @@ def _walk_back(
     plan_cost = jnp.where(active, cost, 0)
     words = history.walks[plan_cost, goals[0] // 32, 0, lane]
     walker = jnp.where(joint_search.has_cells(words, goals[0]), 0, 1)
-    retired = jnp.where(walker == 0, goals[1], goals[0])
+    retired_cell = jnp.where(walker == 0, goals[1], goals[0])
 
     def joint_cell(cell: jax.Array) -> jax.Array:
-        return jnp.where(walker == 0, jnp.stack([cell, retired]), jnp.stack([retired, cell]))
+        return jnp.where(
+            walker == 0, jnp.stack([cell, retired_cell]), jnp.stack([retired_cell, cell])
+        )
 
     def is_walking(cell: jax.Array, cost: jax.Array) -> jax.Array:
         cell_0, cell_1 = joint_cell(cell)
@@ -245,14 +249,14 @@ def _walk_back(
 
     def step_back(state: _WalkBack) -> _WalkBack:
         origins = state.cell - deltas[:, None]
-        inside = (origins >= 0) & (origins < board.cells)
-        cells = jnp.where(inside, origins, 0)
+        is_inside = (origins >= 0) & (origins < board.cells)
+        cells = jnp.where(is_inside, origins, 0)
         words = history.walks[jnp.maximum(state.cost - 1, 0), cells // 32, walker, lane]
-        allowed = jnp.asarray(may_wait) | (np.arange(len(deltas)) > 0)
-        legal = inside & joint_search.has_cells(words, cells) & allowed[:, None]
+        is_allowed = jnp.asarray(may_wait) | (np.arange(len(deltas)) > 0)
+        is_legal = is_inside & joint_search.has_cells(words, cells) & is_allowed[:, None]
         # WAIT comes last, so that moves are preferred.
         order = np.array([1, 2, 3, 4, 0])
-        action = jnp.asarray(order)[_first_legal(legal[order])]
+        action = jnp.asarray(order)[_first_legal(is_legal[order])]
         action = jnp.where(state.walking, action, 0)
         cell = state.cell - deltas[action]
         cost = state.cost - state.walking
@@ -266,8 +270,8 @@ def _walk_back(
 
     goal = jnp.where(walker == 0, goals[0], goals[1])
     no_actions = jnp.zeros((2 * horizon + 2, cost.shape[0]), jnp.int8)
-    initial = _WalkBack(jnp.int32(0), goal, plan_cost, is_walking(goal, plan_cost), no_actions)
-    walk = jax.lax.while_loop(lambda state: jnp.any(state.walking), step_back, initial)
+    initial_walk = _WalkBack(jnp.int32(0), goal, plan_cost, is_walking(goal, plan_cost), no_actions)
+    walk = jax.lax.while_loop(lambda state: jnp.any(state.walking), step_back, initial_walk)
     # A step costs 2 until the retirement, and 1 after it.
     retirement = walk.cost // 2
     length = plan_cost - retirement
@@ -279,11 +283,11 @@ def _walk_back(
     return _CheapestPlan(plan, length, retirement), joint_cell(walk.cell)
 
 
-def _first_legal(legal: jax.Array) -> jax.Array:
+def _first_legal(is_legal: jax.Array) -> jax.Array:
     """Return `argmax(legal, axis=0)`, int32 (B,), which XLA does not vectorise on CPUs."""
-    index = np.arange(len(legal), dtype=np.int32)[:, None]
-    first = jnp.min(jnp.where(legal, index, len(legal)), axis=0)
-    return jnp.where(first < len(legal), first, 0)
+    index = np.arange(len(is_legal), dtype=np.int32)[:, None]
+    first_index = jnp.min(jnp.where(is_legal, index, len(is_legal)), axis=0)
+    return jnp.where(first_index < len(is_legal), first_index, 0)
 
 
 def _trace_layers(
@@ -299,26 +303,26 @@ def _trace_layers(
     deltas = jnp.asarray((0, *board.deltas), jnp.int32)
     lane = jnp.arange(cells.shape[-1])
     choices = np.indices((5, 5)).reshape(2, 25)
-    moving = np.sum(choices > 0, axis=0)
+    num_moving = np.sum(choices > 0, axis=0)
     # Choose a legal predecessor in which as few agents as possible wait.
-    order = np.argsort(-moving, kind="stable")
-    choices, allowed = choices[:, order], jnp.asarray(may_wait) | (moving[order] == 2)
-    last = jnp.max(time, initial=0)
+    order = np.argsort(-num_moving, kind="stable")
+    choices, is_allowed = choices[:, order], jnp.asarray(may_wait) | (num_moving[order] == 2)
+    last_time = jnp.max(time, initial=0)
 
     def step_back(i: jax.Array, state: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         plan, cells = state
-        t = last - i
+        t = last_time - i
         origins = cells[:, None] - deltas[choices][..., None]
-        inside = jnp.all((origins >= 0) & (origins < board.cells), axis=0)
+        is_inside = jnp.all((origins >= 0) & (origins < board.cells), axis=0)
         is_swap = (origins[0] == cells[1]) & (origins[1] == cells[0])
-        legal = inside & ~is_swap & allowed[:, None]
-        cell_0, cell_1 = jnp.where(inside, origins, 0)
+        is_legal = is_inside & ~is_swap & is_allowed[:, None]
+        cell_0, cell_1 = jnp.where(is_inside, origins, 0)
         words = layers[t - 1, cell_1 // 32, cell_0, lane]
-        in_layer = joint_search.has_cells(words, cell_1)
-        actions = jnp.asarray(choices)[:, _first_legal(legal & in_layer)]
+        is_in_layer = joint_search.has_cells(words, cell_1)
+        actions = jnp.asarray(choices)[:, _first_legal(is_legal & is_in_layer)]
         is_filled = t <= time
         actions = jnp.where(is_filled, actions, 0)
         row = jnp.where(is_filled, actions.astype(jnp.int8), plan[t - 1])
         return plan.at[t - 1].set(row), cells - deltas[actions]
 
-    return jax.lax.fori_loop(0, last, step_back, (plan, cells))[0]
+    return jax.lax.fori_loop(0, last_time, step_back, (plan, cells))[0]

@@ -55,11 +55,11 @@ def choose_conflict(
     cells = paths & (FORCED - 1)
     # With a bound on the makespan, an agent that arrives before the bound can detour at no cost.
     no_slack = sum_objective | (costs == bound)
-    forced = ((paths & FORCED) != 0) & no_slack[:, None]
+    is_forced = ((paths & FORCED) != 0) & no_slack[:, None]
     t = np.arange(T)[:, None]
-    at_rest = t >= costs[:, None]
-    stuck = (forced[:, :-1] | at_rest).astype(dtype)
-    forced_move = (forced[:, :-1] & forced[:, 1:]).astype(dtype)
+    is_at_rest = t >= costs[:, None]
+    stuck = (is_forced[:, :-1] | is_at_rest).astype(dtype)
+    forced_move = (is_forced[:, :-1] & is_forced[:, 1:]).astype(dtype)
     # Reduce over all pairs, then over all times: two reductions instead of two per pair.
     codes = jnp.zeros((T, B), dtype)
     counts = jnp.zeros((T, B), jnp.int16)
@@ -86,7 +86,7 @@ def choose_conflict(
     kind = jnp.where(is_swap, SWAP, jnp.where(first_rests | second_rests, TARGET, VERTEX))
     # The first child should be the one that probably costs nothing: it replans the moving agent of
     # a TARGET conflict, or an agent whose cell is not forced.
-    only_first_forced = forced[first, time, b] & ~forced[second, time, b]
+    only_first_forced = is_forced[first, time, b] & ~is_forced[second, time, b]
     exchange = jnp.where(kind == TARGET, first_rests, only_first_forced)
     first, second = jnp.where(exchange, second, first), jnp.where(exchange, first, second)
     conflict = PathConflict(

@@ -53,7 +53,7 @@ class TreeLanes(NamedTuple):
     buffers: SearchBuffers
 
 
-def new_lanes(
+def make_lanes(
     queries: TreeQueries, query_index: jax.Array, horizon: int, teams: Teams
 ) -> TreeLanes:
     """Return lanes that start queries (B,)."""
@@ -105,30 +105,34 @@ def start_queries(
     lanes: TreeLanes,
     queries: TreeQueries,
     query_index: jax.Array,
-    starting: jax.Array,
+    is_starting: jax.Array,
     teams: Teams,
 ) -> TreeLanes:
-    """Start queries with indices (B,) in the lanes where `starting`, bool (B,), is True."""
-    new = new_lanes(queries, query_index, lanes.node.paths.shape[1] - 1, teams)
-    last_time = jnp.max(jnp.where(starting, lanes.last_forbidden_time, jnp.int16(0)))
-    forbidden = _clear_forbidden(lanes.node.forbidden, starting, last_time)
+    """Start queries with indices (B,) in the lanes where `is_starting`, bool (B,), is True."""
+    started_lanes = make_lanes(queries, query_index, lanes.node.paths.shape[1] - 1, teams)
+    last_time = jnp.max(jnp.where(is_starting, lanes.last_forbidden_time, jnp.int16(0)))
+    forbidden = _clear_forbidden(lanes.node.forbidden, is_starting, last_time)
     lanes = lanes._replace(node=lanes.node._replace(forbidden=forbidden))
     # A search writes these arrays before it reads them, so they keep their old values.
-    new = new._replace(
-        node=new.node._replace(forbidden=forbidden),
+    started_lanes = started_lanes._replace(
+        node=started_lanes.node._replace(forbidden=forbidden),
         root_paths=lanes.root_paths,
         root_costs=lanes.root_costs,
         branch=lanes.branch,
         level=lanes.level,
         buffers=lanes.buffers,
     )
-    return jax.tree.map(lambda x, y: y if x is y else jnp.where(starting, x, y), new, lanes)
+    return jax.tree.map(
+        lambda x, y: y if x is y else jnp.where(is_starting, x, y), started_lanes, lanes
+    )
 
 
-def _clear_forbidden(forbidden: jax.Array, starting: jax.Array, last_time: jax.Array) -> jax.Array:
-    """Clear `TreeNode.forbidden` up to `last_time` in the lanes where `starting` is True."""
+def _clear_forbidden(
+    forbidden: jax.Array, is_starting: jax.Array, last_time: jax.Array
+) -> jax.Array:
+    """Clear `TreeNode.forbidden` up to `last_time` in the lanes where `is_starting` is True."""
     # A bit mask, because XLA's select is not vectorised on CPUs.
-    keep_mask = starting.astype(forbidden.dtype) - 1
+    keep_mask = is_starting.astype(forbidden.dtype) - 1
 
     def clear_all(forbidden: jax.Array) -> jax.Array:
         return forbidden & keep_mask

@@ -96,12 +96,12 @@ def select_entry(values: jax.Array | Sequence[jax.Array], index: jax.Array) -> j
 
 
 def replace_agent(
-    values: jax.Array, agent: jax.Array, new: jax.Array, where: jax.Array
+    values: jax.Array, agent: jax.Array, new_values: jax.Array, where: jax.Array
 ) -> jax.Array:
-    """Set the values of agent (B,) in (K, ..., B) to `new`, (..., B), where `where` is True."""
+    """Set values (K, ..., B) of agent (B,) to `new_values`, (..., B), where `where` is True."""
     K, B = values.shape[0], values.shape[-1]
     mask = where & (agent == np.arange(K, dtype=np.int16)[:, None])
-    return jnp.where(mask.reshape(K, *(1,) * (values.ndim - 2), B), new, values)
+    return jnp.where(mask.reshape(K, *(1,) * (values.ndim - 2), B), new_values, values)
 
 
 def read_level(branch: TreeBranch, depth: jax.Array) -> TreeLevel:
@@ -135,18 +135,18 @@ def toggle_constraint(
     R = node.forbidden.shape[3]
     b = jnp.arange(conflict.time.shape[0])
     first_child = level.child == 0
-    vertex, swap, target, arrival = (
+    is_vertex, is_swap, is_target, is_arrival = (
         where & (conflict.kind == kind) for kind in (VERTEX, SWAP, TARGET, ARRIVAL)
     )
-    node = node._replace(forbidden=_toggle_forbidden(node.forbidden, level, vertex, swap))
+    node = node._replace(forbidden=_toggle_forbidden(node.forbidden, level, is_vertex, is_swap))
 
     # In a TARGET conflict, the second agent rests at its goal. The first child requires that it
     # rests by then and closes the goal to others; the second child requires that it arrives later.
     # In an ARRIVAL conflict, each child delays one of the agents.
-    rests, delayed = target & first_child, (target & ~first_child) | arrival
-    limited_agent = (jnp.where(arrival, constrained_agent(level), conflict.second), b)
-    latest, earliest = node.latest[limited_agent], node.earliest[limited_agent]
-    limit = jnp.where(rests, latest, earliest)
+    is_resting, is_delayed = is_target & first_child, (is_target & ~first_child) | is_arrival
+    limited_index = (jnp.where(is_arrival, constrained_agent(level), conflict.second), b)
+    latest, earliest = node.latest[limited_index], node.earliest[limited_index]
+    limit = jnp.where(is_resting, latest, earliest)
     # Disjoint splitting: the second child requires of the first agent what the first child forbids.
     index = (conflict.first, conflict.time, b)
     next_index = (conflict.first, jnp.minimum(conflict.time + 1, node.fixed.shape[2] - 1), b)
@@ -159,11 +159,11 @@ def toggle_constraint(
         next_required = jnp.where(fixed & 2 != 0, zero, next_required)
     else:
         min_arrival = jnp.where(first_child, conflict.first_cell, conflict.second_cell)
-        new_earliest = jnp.maximum(limit, jnp.where(arrival, min_arrival, conflict.time + 1))
+        new_earliest = jnp.maximum(limit, jnp.where(is_arrival, min_arrival, conflict.time + 1))
         new_latest = jnp.minimum(limit, conflict.time)
         # A cell that an earlier constraint fixed remains fixed when this constraint is undone.
-        fix = (vertex | swap) & ~first_child & (required[1] == 0)
-        fix_next = swap & ~first_child & (next_required[1] == 0)
+        fix = (is_vertex | is_swap) & ~first_child & (required[1] == 0)
+        fix_next = is_swap & ~first_child & (next_required[1] == 0)
         fixed = fix + jnp.int16(2) * fix_next
         cell, next_cell = (
             jnp.stack(row_and_bit(cell, R))
@@ -172,15 +172,15 @@ def toggle_constraint(
         required = jnp.where(fix, cell, required)
         next_required = jnp.where(fix_next, next_cell, next_required)
     node = node._replace(
-        earliest=node.earliest.at[limited_agent].set(jnp.where(delayed, new_earliest, earliest)),
-        latest=node.latest.at[limited_agent].set(jnp.where(rests, new_latest, latest)),
+        earliest=node.earliest.at[limited_index].set(jnp.where(is_delayed, new_earliest, earliest)),
+        latest=node.latest.at[limited_index].set(jnp.where(is_resting, new_latest, latest)),
         fixed=node.fixed.at[:, *index].set(required).at[:, *next_index].set(next_required),
     )
     return node, (limit, fixed)
 
 
 def _toggle_forbidden(
-    forbidden: jax.Array, level: TreeLevel, vertex: jax.Array, swap: jax.Array
+    forbidden: jax.Array, level: TreeLevel, is_vertex: jax.Array, is_swap: jax.Array
 ) -> jax.Array:
     """Add or remove the cell or move that the current child forbids, in `TreeNode.forbidden`."""
     conflict = level.conflict
@@ -188,10 +188,10 @@ def _toggle_forbidden(
     first_child = level.child == 0
     cell = jnp.where(first_child, conflict.first_cell, conflict.second_cell)
     next_cell = jnp.where(first_child, conflict.first_next_cell, conflict.second_next_cell)
-    lesser_cell = jnp.where(swap, jnp.minimum(cell, next_cell), cell)
+    lesser_cell = jnp.where(is_swap, jnp.minimum(cell, next_cell), cell)
     bit = dtype(1) << (lesser_cell & (PITCH - 1)).astype(dtype)
-    bit = jnp.where(vertex | swap, bit, jnp.zeros_like(bit))
-    field = jnp.where(vertex | ~swap, 0, _move_field(cell, next_cell))
+    bit = jnp.where(is_vertex | is_swap, bit, jnp.zeros_like(bit))
+    field = jnp.where(is_vertex | ~is_swap, 0, _move_field(cell, next_cell))
     row = jnp.clip(lesser_cell >> ROW_SHIFT, 0, forbidden.shape[3] - 1)
     index = (field, constrained_agent(level), conflict.time, row, jnp.arange(len(row)))
     # Paths obey the constraints, so no bit is set twice, and an exclusive or undoes a constraint.
@@ -238,8 +238,8 @@ def replan_agent(
     path, layers = space_time.trace_back(
         goal, reachable, blocked, may_wait=query.may_wait, buffer=buffers.cells
     )
-    forced = jnp.where(path.forced, jnp.int16(FORCED), jnp.int16(0))
-    return path.cells | forced, reachable.arrival, SearchBuffers(reachable.layers, layers)
+    forced_flags = jnp.where(path.forced, jnp.int16(FORCED), jnp.int16(0))
+    return path.cells | forced_flags, reachable.arrival, SearchBuffers(reachable.layers, layers)
 
 
 def _forbidden_moves(
@@ -255,8 +255,8 @@ def _forbidden_moves(
     cells |= ~query.free
     for k in range(K):
         # A path ends at its agent's goal. Once the agent must rest there, others must not enter.
-        resting = (rows == bits.row[k, -1]) & (node.latest[k] <= t) & ~is_agent[k]
-        cells |= jnp.where(resting, bits.bit[k, -1], zero)
+        is_resting = (rows == bits.row[k, -1]) & (node.latest[k] <= t) & ~is_agent[k]
+        cells |= jnp.where(is_resting, bits.bit[k, -1], zero)
     # Forbid the required cells of other agents, and if this agent has one, all cells except it.
     cells |= unite_cells(node.fixed[0], node.fixed[1], R, ~is_agent)
     row, bit = (select_entry(part, agent)[:, None] for part in node.fixed)

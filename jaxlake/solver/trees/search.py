@@ -32,7 +32,7 @@ from jaxlake.solver.trees.conflicts import (
     arrival_conflict,
     choose_conflict,
 )
-from jaxlake.solver.trees.lanes import MAX_DEPTH, Teams, TreeLanes, new_lanes, start_queries
+from jaxlake.solver.trees.lanes import MAX_DEPTH, Teams, TreeLanes, make_lanes, start_queries
 from jaxlake.solver.trees.node import QueryResults, TreeLevel, TreeQueries, empty_results
 
 _STAGES = ((1, 0, EXPANSIONS_BEFORE_TEAM), (TEAM_LANES, SHARED_SPLITS, np.iinfo(np.int32).max))
@@ -55,23 +55,25 @@ def search_with_teams(queries: TreeQueries, horizon: int, limits: Limits) -> Que
         # Two queries per board. The number of lanes is a power of two, which team sizes divide.
         lane_bytes = 8 * len(queries.starts) * (horizon + 1) * R * queries.free.dtype.itemsize
         max_lanes = limits.max_items(limits.tree_lanes, lane_bytes)
-        lanes = min(1 << (max_lanes.bit_length() - 1), 1 << (Q // 2 - 1).bit_length())
-        lanes = max(TEAM_LANES, lanes)
-        search = partial(search_trees, horizon=horizon, lanes=lanes)
+        num_lanes = min(1 << (max_lanes.bit_length() - 1), 1 << (Q // 2 - 1).bit_length())
+        num_lanes = max(TEAM_LANES, num_lanes)
+        search = partial(search_trees, horizon=horizon, lanes=num_lanes)
 
     def run_stage(
-        previous: QueryResults, stage: tuple[jax.Array | int, ...], **options: Any
+        previous_results: QueryResults, stage: tuple[jax.Array | int, ...], **options: Any
     ) -> tuple[QueryResults, None]:
         team, split, max_expansions = stage
-        active = previous.gave_up
+        active = previous_results.gave_up
         budget = jnp.minimum(queries.budget, max_expansions)
-        open_queries = queries._replace(min_bound=previous.bound, budget=budget, active=active)
+        open_queries = queries._replace(
+            min_bound=previous_results.bound, budget=budget, active=active
+        )
         results = search(open_queries, team=team, split=split, **options)
         return results._replace(
-            solved=previous.solved | results.solved,
-            bound=jnp.where(active, results.bound, previous.bound),
-            expansions=previous.expansions + results.expansions,
-            paths=jnp.where(active, results.paths, previous.paths),
+            solved=previous_results.solved | results.solved,
+            bound=jnp.where(active, results.bound, previous_results.bound),
+            expansions=previous_results.expansions + results.expansions,
+            paths=jnp.where(active, results.paths, previous_results.paths),
         ), None
 
     initial = empty_results(queries, horizon)._replace(gave_up=queries.active)
@@ -106,35 +108,35 @@ def search_trees(
 
     def refill(state: _SearchState) -> _SearchState:
         lanes, results = _collect_results(state.lanes, state.results, teams)
-        idle = lanes.query_index < 0
-        leads_team = idle & (jnp.arange(B, dtype=jnp.int32) % teams.size == 0)
+        is_idle = lanes.query_index < 0
+        leads_team = is_idle & (jnp.arange(B, dtype=jnp.int32) % teams.size == 0)
         # All lanes of a team get the same position in the query order.
         position = state.num_started + jnp.cumsum(leads_team, dtype=jnp.int32) - 1
-        starting = idle & (position < num_active)
-        query_index = order[jnp.where(starting, position, 0)]
-        num_started = state.num_started + jnp.sum(starting & leads_team, dtype=jnp.int32)
-        lanes = start_queries(lanes, queries, query_index, starting, teams)
+        is_starting = is_idle & (position < num_active)
+        query_index = order[jnp.where(is_starting, position, 0)]
+        num_started = state.num_started + jnp.sum(is_starting & leads_team, dtype=jnp.int32)
+        lanes = start_queries(lanes, queries, query_index, is_starting, teams)
         return _SearchState(lanes, results, num_started)
 
     def step(state: _SearchState) -> _SearchState:
-        finished = state.lanes.done | (state.lanes.query_index < 0)
+        is_finished = state.lanes.done | (state.lanes.query_index < 0)
         num_waiting = num_active - state.num_started
         # A refill rewrites all lanes, so it waits until an eighth of them have finished.
-        is_due = jnp.sum(finished, dtype=jnp.int32) >= jnp.maximum(teams.size, B // 8)
+        is_due = jnp.sum(is_finished, dtype=jnp.int32) >= jnp.maximum(teams.size, B // 8)
         state = jax.lax.cond(
-            (num_waiting > 0) & is_due | jnp.all(finished), refill, lambda state: state, state
+            (num_waiting > 0) & is_due | jnp.all(is_finished), refill, lambda state: state, state
         )
         return state._replace(lanes=_expand(state.lanes, teams))
 
     def is_unfinished(state: _SearchState) -> jax.Array:
-        busy = jnp.any((state.lanes.query_index >= 0) & ~state.lanes.done)
-        return busy | (state.num_started < num_active)
+        is_busy = jnp.any((state.lanes.query_index >= 0) & ~state.lanes.done)
+        return is_busy | (state.num_started < num_active)
 
-    idle_lanes = new_lanes(queries, jnp.zeros(B, jnp.int32), horizon, teams)
+    idle_lanes = make_lanes(queries, jnp.zeros(B, jnp.int32), horizon, teams)
     idle_lanes = idle_lanes._replace(query_index=idle_lanes.query_index - 1)
-    initial = _SearchState(idle_lanes, empty_results(queries, horizon), jnp.int32(0))
-    final = jax.lax.while_loop(is_unfinished, step, initial)
-    return _collect_results(final.lanes, final.results, teams)[1]
+    initial_state = _SearchState(idle_lanes, empty_results(queries, horizon), jnp.int32(0))
+    final_state = jax.lax.while_loop(is_unfinished, step, initial_state)
+    return _collect_results(final_state.lanes, final_state.results, teams)[1]
 
 
 def _collect_results(
@@ -143,9 +145,9 @@ def _collect_results(
     """Write the results of the teams that are done, and free their lanes."""
     Q = results.solved.shape[0]
     # The first lane with a plan reports for its team; without a plan, the first lane does.
-    same_team, precedes = _team_masks(lanes.solved.shape[0], teams)
-    other_reports = jnp.any(same_team & precedes & lanes.solved, axis=1) | (
-        jnp.any(same_team & (lanes.solved | precedes), axis=1) & ~lanes.solved
+    is_same_team, precedes = _team_masks(lanes.solved.shape[0], teams)
+    other_reports = jnp.any(is_same_team & precedes & lanes.solved, axis=1) | (
+        jnp.any(is_same_team & (lanes.solved | precedes), axis=1) & ~lanes.solved
     )
     reports = lanes.done & (lanes.query_index >= 0) & ~other_reports
     target = jnp.where(reports, lanes.query_index, Q)
@@ -153,7 +155,7 @@ def _collect_results(
         solved=lanes.solved,
         gave_up=lanes.gave_up,
         bound=lanes.bound,
-        expansions=_masked_sum(lanes.expansions, same_team),
+        expansions=_masked_sum(lanes.expansions, is_same_team),
         paths=lanes.node.paths & (FORCED - 1),
     )
     results = jax.tree.map(
@@ -163,9 +165,9 @@ def _collect_results(
     return lanes._replace(query_index=query_index, done=jnp.zeros_like(lanes.done)), results
 
 
-def _team_masks(lanes: int, teams: Teams) -> tuple[jax.Array, jax.Array]:
+def _team_masks(num_lanes: int, teams: Teams) -> tuple[jax.Array, jax.Array]:
     """Return whether lane j is in the team of lane i, and whether j < i, bool (B, B) each."""
-    lane = jnp.arange(lanes)
+    lane = jnp.arange(num_lanes)
     team = lane // teams.size
     return team[:, None] == team, lane[:, None] > lane
 
@@ -220,8 +222,8 @@ def _expand(lanes: TreeLanes, teams: Teams) -> TreeLanes:
 
     # A fitting path is either taken without the constraint (bypass), or its child is entered. With
     # a bound on the makespan, a bypass may arrive at another time.
-    same_time = arrival == old_cost
-    bypass = splits & fits & (same_time | ~query.sum_objective)
+    is_same_time = arrival == old_cost
+    bypass = splits & fits & (is_same_time | ~query.sum_objective)
     bypass &= (num_conflicts < level.num_conflicts) & (depth >= teams.split)
     enter = splits & fits & ~bypass
     fails = active & ~fits
@@ -239,7 +241,7 @@ def _expand(lanes: TreeLanes, teams: Teams) -> TreeLanes:
     node, _ = tree_node.toggle_constraint(node, level, splits & ~enter, undo=True)
     # The FORCED flags of a bypass hold only under the constraint. But a path with the old cost
     # passes through every cell in which the old path was forced.
-    bypass_path = (path & (FORCED - 1)) | jnp.where(same_time, old_path & FORCED, jnp.int16(0))
+    bypass_path = (path & (FORCED - 1)) | jnp.where(is_same_time, old_path & FORCED, jnp.int16(0))
     path = jnp.where(bypass, bypass_path, path)
     node = node._replace(
         paths=tree_node.replace_agent(node.paths, agent, path, fits),
@@ -324,19 +326,19 @@ def _backtrack(lanes: TreeLanes, failed: jax.Array, teams: Teams) -> TreeLanes:
     def leave_node(lanes: TreeLanes) -> TreeLanes:
         exhausted = is_exhausted(lanes)
         at_root = exhausted & (lanes.depth == 0)
-        leaves = exhausted & ~at_root
-        depth = jnp.where(leaves, lanes.depth - 1, lanes.depth)
+        is_leaving = exhausted & ~at_root
+        depth = jnp.where(is_leaving, lanes.depth - 1, lanes.depth)
         level = tree_node.read_level(lanes.branch, depth)
         agent = tree_node.constrained_agent(level)
-        node, _ = tree_node.toggle_constraint(lanes.node, level, leaves, undo=True)
-        path, leaves, agent = materialize(
-            (lanes.branch.paths[b, depth].T, leaves, agent), opaque_true
+        node, _ = tree_node.toggle_constraint(lanes.node, level, is_leaving, undo=True)
+        path, is_leaving, agent = materialize(
+            (lanes.branch.paths[b, depth].T, is_leaving, agent), opaque_true
         )
         node = node._replace(
-            paths=tree_node.replace_agent(node.paths, agent, path, leaves),
-            costs=tree_node.replace_agent(node.costs, agent, level.cost, leaves),
+            paths=tree_node.replace_agent(node.paths, agent, path, is_leaving),
+            costs=tree_node.replace_agent(node.costs, agent, level.cost, is_leaving),
         )
-        child = jnp.where(leaves, _next_child(level.child, depth, teams), level.child)
+        child = jnp.where(is_leaving, _next_child(level.child, depth, teams), level.child)
         return lanes._replace(
             prefix_done=lanes.prefix_done | at_root,
             depth=depth,
@@ -350,56 +352,58 @@ def _backtrack(lanes: TreeLanes, failed: jax.Array, teams: Teams) -> TreeLanes:
 def _coordinate_teams(lanes: TreeLanes, root_planned: jax.Array, teams: Teams) -> TreeLanes:
     """Assign prefixes to idle lanes, raise the bounds of teams, and end finished teams."""
     B = lanes.query_index.shape[0]
-    same_team, precedes = _team_masks(B, teams)
+    is_same_team, precedes = _team_masks(B, teams)
     num_prefixes = jnp.int32(1) << teams.split
 
     def team_has(flags: jax.Array) -> jax.Array:
-        return jnp.any(same_team & flags, axis=1)
+        return jnp.any(is_same_team & flags, axis=1)
 
-    busy = lanes.query_index >= 0
-    finished = team_has(busy & (lanes.solved | lanes.gave_up | lanes.done))
-    num_expansions = _masked_sum(lanes.expansions, same_team)
-    exceeds_budget = busy & ~finished & (num_expansions >= lanes.query.budget)
+    is_busy = lanes.query_index >= 0
+    is_finished = team_has(is_busy & (lanes.solved | lanes.gave_up | lanes.done))
+    num_expansions = _masked_sum(lanes.expansions, is_same_team)
+    exceeds_budget = is_busy & ~is_finished & (num_expansions >= lanes.query.budget)
     gave_up = (team_has(lanes.gave_up) & ~team_has(lanes.solved)) | exceeds_budget
-    searching = busy & ~finished & ~exceeds_budget
+    is_searching = is_busy & ~is_finished & ~exceeds_budget
 
     # A lane without a prefix becomes idle as soon as the root is planned.
     prefix_done = lanes.prefix_done | (root_planned & (lanes.prefix >= num_prefixes))
-    idle = searching & prefix_done
-    new_prefix = lanes.next_prefix + _masked_sum(idle, same_team & precedes)
-    next_prefix = lanes.next_prefix + _masked_sum(idle, same_team)
+    is_idle = is_searching & prefix_done
+    new_prefix = lanes.next_prefix + _masked_sum(is_idle, is_same_team & precedes)
+    next_prefix = lanes.next_prefix + _masked_sum(is_idle, is_same_team)
     # The bound is refuted when all prefixes are assigned and all lanes are idle. Then all lanes
     # restart with the least cost that any of them cut as the bound, or the team ends.
-    is_refuted = searching & ~team_has(~idle) & (lanes.next_prefix >= num_prefixes)
-    next_bound = jnp.min(jnp.where(same_team, lanes.next_bound, jnp.int16(NEVER)), axis=1)
+    is_refuted = is_searching & ~team_has(~is_idle) & (lanes.next_prefix >= num_prefixes)
+    next_bound = jnp.min(jnp.where(is_same_team, lanes.next_bound, jnp.int16(NEVER)), axis=1)
     raises_bound = is_refuted & (next_bound <= lanes.query.max_bound)
     rank = jnp.arange(B, dtype=jnp.int32) % teams.size
     new_prefix = jnp.where(raises_bound, rank, new_prefix)
     next_prefix = jnp.where(raises_bound, teams.size, next_prefix)
-    starting = idle & (new_prefix < num_prefixes)
-    prefix = jnp.where(starting, new_prefix, lanes.prefix)
+    is_starting = is_idle & (new_prefix < num_prefixes)
+    prefix = jnp.where(is_starting, new_prefix, lanes.prefix)
 
     # If splits are shared, every prefix starts with the paths of the root.
     node = lanes.node
     root_paths = jnp.where(root_planned, node.paths, lanes.root_paths)
     root_costs = jnp.where(root_planned, node.costs, lanes.root_costs)
-    restart = starting & (teams.split > 0)
+    is_restarting = is_starting & (teams.split > 0)
     levels = lanes.branch.levels
-    child = jnp.where(restart, prefix & 1, 0).astype(jnp.int16)
-    root_child = jnp.where(starting, child, levels[tree_node.CHILD_FIELD, 0])
+    child = jnp.where(is_restarting, prefix & 1, 0).astype(jnp.int16)
+    root_child = jnp.where(is_starting, child, levels[tree_node.CHILD_FIELD, 0])
     return lanes._replace(
         prefix=prefix,
-        next_prefix=jnp.where(searching, jnp.minimum(next_prefix, num_prefixes), lanes.next_prefix),
-        prefix_done=prefix_done & ~starting,
+        next_prefix=jnp.where(
+            is_searching, jnp.minimum(next_prefix, num_prefixes), lanes.next_prefix
+        ),
+        prefix_done=prefix_done & ~is_starting,
         root_paths=root_paths,
         root_costs=root_costs,
         node=node._replace(
-            paths=jnp.where(restart, root_paths, node.paths),
-            costs=jnp.where(restart, root_costs, node.costs),
+            paths=jnp.where(is_restarting, root_paths, node.paths),
+            costs=jnp.where(is_restarting, root_costs, node.costs),
         ),
         bound=jnp.where(raises_bound, next_bound, lanes.bound),
         next_bound=jnp.where(raises_bound, jnp.int16(NEVER), lanes.next_bound),
-        done=lanes.done | finished | exceeds_budget | (is_refuted & ~raises_bound),
+        done=lanes.done | is_finished | exceeds_budget | (is_refuted & ~raises_bound),
         gave_up=gave_up,
         branch=lanes.branch._replace(levels=levels.at[tree_node.CHILD_FIELD, 0].set(root_child)),
     )
