@@ -13,19 +13,19 @@ from benchmarks import oracles
 from jaxlake.generator import KindSurvey, acceptance, feasibility_map
 from tools import feasibility_table
 
-CANDIDATES = 512
-GRID = {"sizes": (2, 3), "hole_ratios": (0.0, 0.3, 0.5), "wait_ratios": (0.0, 0.5)}
+NUM_CANDIDATES = 512
+KIND_OPTIONS = {"sizes": (2, 3), "hole_ratios": (0.0, 0.3, 0.5), "wait_ratios": (0.0, 0.5)}
 
 
 @pytest.fixture(scope="module")
 def rows():
-    return feasibility_map(jax.random.key(0), **GRID, candidates=CANDIDATES, horizon=32)
+    return feasibility_map(jax.random.key(0), **KIND_OPTIONS, candidates=NUM_CANDIDATES, horizon=32)
 
 
 def test_infeasibility_gives_a_reason(rows):
     problems = {(row.size, row.hole_ratio, row.wait_ratio): row.problem for row in rows}
     assert problems[2, 0.3, 0.0] == jaxlake.infeasibility(2, 0.3, 2)
-    assert problems[2, 0.0, 0.5] == f"of {CANDIDATES} candidates none needed a wait"
+    assert problems[2, 0.0, 0.5] == f"of {NUM_CANDIDATES} candidates none needed a wait"
     assert problems[2, 0.0, 0.0] is problems[3, 0.5, 0.5] is None
     assert {row.candidates for row in rows if row.size == 2 and row.hole_ratio} == {0}
 
@@ -41,10 +41,11 @@ def test_shares_match_oracle_shares(rows):
         cells = np.array(list("HHSsGgFFF"))
         grid = [" ".join(line) for line in rng.permutation(cells).reshape(3, 3)]
         outcomes.append(oracles.least_sum_of_costs(grid))
-    solvable = np.mean([outcome is not None for outcome in outcomes])
-    waits = np.mean([outcome[1] for outcome in outcomes if outcome is not None])
+    solvable_share = np.mean([outcome is not None for outcome in outcomes])
+    wait_share = np.mean([outcome[1] for outcome in outcomes if outcome is not None])
     # The tolerance is five standard deviations of the difference of the two samples.
-    for share, expected in ((row.optimal / row.candidates, solvable), (row.wait_share, waits)):
+    shares = (row.optimal / row.candidates, row.wait_share)
+    for share, expected in zip(shares, (solvable_share, wait_share), strict=True):
         assert abs(share - expected) < 5 * math.sqrt(
             expected * (1 - expected) * (1 / 400 + 1 / 350)
         )
@@ -63,9 +64,9 @@ def test_shares_match_oracle_shares(rows):
     ],
 )
 def test_acceptance_rate_is_set_by_the_scarcer_kind(wait, no_wait, wait_ratio, rate):
-    stratum = KindSurvey(2, 5, 3, 100, wait, no_wait, 100 - wait - no_wait, 0)
-    assert stratum.acceptance(wait_ratio) == pytest.approx(rate)
-    low, high = stratum.acceptance_interval(wait_ratio)
+    survey = KindSurvey(2, 5, 3, 100, wait, no_wait, 100 - wait - no_wait, 0)
+    assert survey.acceptance(wait_ratio) == pytest.approx(rate)
+    low, high = survey.acceptance_interval(wait_ratio)
     assert 0 <= low <= rate <= high <= 1
 
 
@@ -73,13 +74,13 @@ def test_shipped_table_is_complete():
     content = json.loads(
         resources.files("jaxlake.generator").joinpath("feasibility_table.json").read_text()
     )
-    strata = [KindSurvey(**fields) for fields in content["strata"]]
-    assert [(s.num_agents, s.size, s.holes) for s in strata] == feasibility_table.kinds()
-    for s in strata:
+    surveys = [KindSurvey(**fields) for fields in content["strata"]]
+    assert [(s.num_agents, s.size, s.holes) for s in surveys] == feasibility_table.kinds()
+    for s in surveys:
         assert s.wait + s.no_wait + s.unsolvable + s.unknown == s.candidates > 0
     for size in feasibility_table.SIZES:
-        for ratio in feasibility_table.HOLE_RATIOS:
-            rate = acceptance(size, ratio, 0.25, 2)
+        for hole_ratio in feasibility_table.HOLE_RATIOS:
+            rate = acceptance(size, hole_ratio, 0.25, 2)
             assert rate is not None
             assert (rate == 0) == (size == 2)
 
@@ -88,17 +89,17 @@ def test_shipped_table_matches_the_solver(rows):
     for row in rows:
         if not row.candidates:
             continue
-        waits = row.optimal * row.wait_share
-        for wait_ratio, count in ((0.0, row.optimal - waits), (1.0, waits)):
-            shipped = acceptance(row.size, row.hole_ratio, wait_ratio, 2)
-            spread = math.sqrt(shipped * (1 - shipped) * (1 / CANDIDATES + 1 / 4096))
-            assert abs(count / CANDIDATES - shipped) <= 5 * spread
+        num_waits = row.optimal * row.wait_share
+        for wait_ratio, count in ((0.0, row.optimal - num_waits), (1.0, num_waits)):
+            rate = acceptance(row.size, row.hole_ratio, wait_ratio, 2)
+            standard_error = math.sqrt(rate * (1 - rate) * (1 / NUM_CANDIDATES + 1 / 4096))
+            assert abs(count / NUM_CANDIDATES - rate) <= 5 * standard_error
 
 
 def test_acceptance_interpolates_hole_counts():
-    middle = acceptance(10, 0.37, 0.0, 2)
-    higher, lower = acceptance(10, 0.35, 0.0, 2), acceptance(10, 0.4, 0.0, 2)
-    assert lower < middle < higher
+    rate = acceptance(10, 0.37, 0.0, 2)
+    high_rate, low_rate = acceptance(10, 0.35, 0.0, 2), acceptance(10, 0.4, 0.0, 2)
+    assert low_rate < rate < high_rate
     assert acceptance(11, 0.2, 0.0, 2) is None
     assert acceptance(10, 0.6, 0.0, 2) is None
     assert acceptance(10, 0.99, 0.0, 2) == 0.0

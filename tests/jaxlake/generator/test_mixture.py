@@ -14,7 +14,7 @@ import jaxlake
 from jaxlake.generator.mixture import board_counts, wait_counts
 from tests.jaxlake.solver.boards import assert_same, select_rows
 
-_counts = jax.jit(board_counts, static_argnums=1)
+_jit_board_counts = jax.jit(board_counts, static_argnums=1)
 
 
 def test_hole_count_is_exact_for_hundredths():
@@ -73,28 +73,29 @@ def test_out_of_range_values_are_named(fields, message):
 
 
 def test_lake_params_of_arrays_equal_single_ones():
-    sizes, holes = np.array([3, 4, 5]), np.array([[0.1, 0.2], [0.3, 0.4], [0.5, 0.6]])
-    params = jaxlake.lake_params(sizes[:, None], holes, [0.0, 0.5])
+    sizes, hole_ratios = np.array([3, 4, 5]), np.array([[0.1, 0.2], [0.3, 0.4], [0.5, 0.6]])
+    params = jaxlake.lake_params(sizes[:, None], hole_ratios, [0.0, 0.5])
     for i in range(3):
-        expected = jaxlake.lake_params(int(sizes[i]), holes[i].tolist(), [0.0, 0.5])
+        expected = jaxlake.lake_params(int(sizes[i]), hole_ratios[i].tolist(), [0.0, 0.5])
         assert_same(select_rows(params, i), expected)
-    million = jaxlake.lake_params(np.full((10**6, 1), 6), np.linspace(0, 1, 10**6)[:, None])
-    assert {leaf.shape for leaf in jax.tree.leaves(million)} == {(10**6, 1)}
+    large_params = jaxlake.lake_params(np.full((10**6, 1), 6), np.linspace(0, 1, 10**6)[:, None])
+    assert {leaf.shape for leaf in jax.tree.leaves(large_params)} == {(10**6, 1)}
 
 
 def test_lake_params_accept_traced_ratios():
-    def make(size, holes):
-        return jaxlake.lake_params(size, holes, num_agents=3)
+    def make_params(size, hole_ratios):
+        return jaxlake.lake_params(size, hole_ratios, num_agents=3)
 
-    expected = make(np.array([[4], [5]]), np.array([[0.25], [0.5]]))
-    assert_same(jax.jit(make, static_argnums=0)(((4,), (5,)), np.array([[0.25], [0.5]])), expected)
-    assert_same(jax.vmap(make)(np.array([4, 5]), np.array([0.25, 0.5])), expected)
-    cells = jax.jit(lambda low, high: make(4, [low, high]))(0.25, 0.5)
-    assert_same(cells, make(4, [0.25, 0.5]))
+    sizes, hole_ratios = ((4,), (5,)), np.array([[0.25], [0.5]])
+    expected = make_params(np.array(sizes), hole_ratios)
+    assert_same(jax.jit(make_params, static_argnums=0)(sizes, hole_ratios), expected)
+    assert_same(jax.vmap(make_params)(np.array([4, 5]), np.array([0.25, 0.5])), expected)
+    actual = jax.jit(lambda low, high: make_params(4, [low, high]))(0.25, 0.5)
+    assert_same(actual, make_params(4, [0.25, 0.5]))
     with pytest.raises(ValueError, match=r"size must be in \[2, 32\], got 40"):
-        jax.jit(make, static_argnums=0)(40, 0.5)
+        jax.jit(make_params, static_argnums=0)(40, 0.5)
     with pytest.raises(ValueError, match="must be an integer or a sequence of them"):
-        jax.vmap(make)(np.array([4.0, 5.0]), np.array([0.25, 0.5]))
+        jax.vmap(make_params)(np.array([4.0, 5.0]), np.array([0.25, 0.5]))
 
 
 @settings(max_examples=60)
@@ -104,21 +105,21 @@ def test_lake_params_accept_traced_ratios():
 )
 def test_shares_follow_largest_remainders(hundredths, n):
     params = jaxlake.lake_params(4, data_ratio=[value / 100 for value in hundredths])
-    counts = _counts(params, n).tolist()
+    counts = _jit_board_counts(params, n).tolist()
     assert sum(counts) == n
-    exact = [Fraction(value * n, sum(hundredths)) for value in hundredths]
+    exact_shares = [Fraction(value * n, sum(hundredths)) for value in hundredths]
     # float32 can't distinguish remainders that differ by less than its precision.
     tolerance = Fraction(1, 1000) + Fraction(n, 2**22)
-    for count, share in zip(counts, exact, strict=True):
+    for count, share in zip(counts, exact_shares, strict=True):
         assert abs(count - share) < 1 + tolerance
-    rounded_up = [share % 1 for count, share in zip(counts, exact, strict=True) if count > share]
-    rounded_down = [share % 1 for count, share in zip(counts, exact, strict=True) if count < share]
-    assert (
-        not rounded_up or not rounded_down or min(rounded_up) >= max(rounded_down) - 2 * tolerance
-    )
+    pairs = list(zip(counts, exact_shares, strict=True))
+    rounded_up = [share % 1 for count, share in pairs if count > share]
+    rounded_down = [share % 1 for count, share in pairs if count < share]
+    smallest, largest = min(rounded_up, default=1), max(rounded_down, default=0)
+    assert smallest >= largest - 2 * tolerance
 
 
-@pytest.mark.parametrize("count_boards", [board_counts, _counts])
+@pytest.mark.parametrize("count_boards", [board_counts, _jit_board_counts])
 @pytest.mark.parametrize(
     ("weights", "n", "counts"),
     [
@@ -148,18 +149,18 @@ def test_wait_counts_are_exact_for_hundredths():
 
 @pytest.mark.parametrize("transform", [jax.jit, lambda function: function])
 def test_wait_counts_are_exact_for_the_largest_set(transform):
-    exact = [Fraction(1, 3), Fraction(5, 6), Fraction(1, 30_000), Fraction(29_999, 30_000)]
-    exact += [Fraction(k, 100) for k in range(101)] + [Fraction(k, 10_000) for k in (1, 625, 9999)]
-    exact += [Fraction(k, 1024) for k in (1, 3, 511, 1023)] + [Fraction(2**23 + 1, 2**24)]
-    exact += [Fraction(1, 2**31), Fraction(1, 2**40), Fraction(2**24 - 1, 2**24)]
+    ratios = [Fraction(1, 3), Fraction(5, 6), Fraction(1, 30_000), Fraction(29_999, 30_000)]
+    ratios += [Fraction(k, 100) for k in range(101)] + [Fraction(k, 10_000) for k in (1, 625, 9999)]
+    ratios += [Fraction(k, 1024) for k in (1, 3, 511, 1023)] + [Fraction(2**23 + 1, 2**24)]
+    ratios += [Fraction(1, 2**31), Fraction(1, 2**40), Fraction(2**24 - 1, 2**24)]
     counts = [32_769, 65_535, 4_200_001, 10**7, 16_777_217, 100_000_050, 10**9, 2**31 - 1]
     counts += np.random.default_rng(0).integers(2**15, 2**31, 500).tolist()
     params = replace(
-        jaxlake.lake_params(4), wait_ratio=jnp.asarray([float(x) for x in exact], jnp.float32)
+        jaxlake.lake_params(4), wait_ratio=jnp.asarray([float(x) for x in ratios], jnp.float32)
     )
     count_waits = transform(jax.vmap(wait_counts, (None, 0)))
     waits = count_waits(
-        params, jnp.asarray(counts, jnp.int32)[:, None] + jnp.zeros(len(exact), int)
+        params, jnp.asarray(counts, jnp.int32)[:, None] + jnp.zeros(len(ratios), int)
     )
-    expected = [[(2 * ratio * n + 1) // 2 for ratio in exact] for n in counts]
+    expected = [[(2 * ratio * n + 1) // 2 for ratio in ratios] for n in counts]
     np.testing.assert_array_equal(waits, np.array(expected, np.int64))

@@ -12,20 +12,20 @@ from jaxlake.generator.board_digests import DigestSet
 from jaxlake.generator.quotas import DrawOptions, fill_quotas
 from tests.jaxlake.datasets import small_set
 
-BOARDS = 24
-BUDGET = small_set.OPTIONS["max_candidates"]
-_CHANGES = {name: value for name, value in small_set.OPTIONS.items() if name != "part_size"}
-OPTIONS = DrawOptions(small_set.OPTIONS["part_size"], **_CHANGES)
+NUM_BOARDS = 24
+MAX_CANDIDATES = small_set.OPTIONS["max_candidates"]
+_DRAW_OPTIONS = {name: value for name, value in small_set.OPTIONS.items() if name != "part_size"}
+OPTIONS = DrawOptions(small_set.OPTIONS["part_size"], **_DRAW_OPTIONS)
 
 
-def fill_two_by_two(key, no_wait, wait, *seen_boards, oversample=False):
+def fill_small_quotas(seed, no_wait, wait, *seen_boards, oversample=False):
     """Fill quotas of 2x2 boards; return the results and the numbers of candidates."""
     params = lake_params([2, 4], [0.0, 0.3])
     quotas = np.array([[no_wait, wait], [0, 0]])
     seen = DigestSet(*seen_boards)
-    seen_before = len(seen)
-    result = fill_quotas(jax.random.key(key), params, quotas, seen, OPTIONS, oversample=oversample)
-    assert len(seen) == seen_before + len(result.boards) == seen_before + result.counts.sum()
+    num_seen = len(seen)
+    result = fill_quotas(jax.random.key(seed), params, quotas, seen, OPTIONS, oversample=oversample)
+    assert len(seen) == num_seen + len(result.boards) == num_seen + result.counts.sum()
     counts = {name: values[0] for name, values in result.counters.items()}
     assert counts["candidates"] == counts["solvable"]
     assert counts["unsolvable"] == counts["unknown"] == 0
@@ -33,32 +33,32 @@ def fill_two_by_two(key, no_wait, wait, *seen_boards, oversample=False):
 
 
 def test_draw_continues_while_half_of_the_boards_are_new():
-    twenty_boards, accepted, counts = fill_two_by_two(1, 20, 0)
-    assert accepted == [20, 0]
+    twenty_boards, num_accepted, counts = fill_small_quotas(1, 20, 0)
+    assert num_accepted == [20, 0]
     assert counts["candidates"] - counts["duplicates"] == 20
-    _, accepted, counts = fill_two_by_two(2, BOARDS, 0, twenty_boards)
-    assert accepted == [BOARDS - 20, 0]
-    assert counts["candidates"] - counts["duplicates"] == BOARDS - 20
-    assert BUDGET <= counts["candidates"] < 2 * BUDGET
+    _, num_accepted, counts = fill_small_quotas(2, NUM_BOARDS, 0, twenty_boards)
+    assert num_accepted == [NUM_BOARDS - 20, 0]
+    assert counts["candidates"] - counts["duplicates"] == NUM_BOARDS - 20
+    assert MAX_CANDIDATES <= counts["candidates"] < 2 * MAX_CANDIDATES
 
 
 def test_draw_stops_at_exhausted_cells_after_a_few_calls(monkeypatch):
-    all_boards, accepted, _ = fill_two_by_two(6, BOARDS, 0)
-    assert accepted == [BOARDS, 0]
+    all_boards, num_accepted, _ = fill_small_quotas(6, NUM_BOARDS, 0)
+    assert num_accepted == [NUM_BOARDS, 0]
     calls = []
     draw = DrawOptions.draw
     monkeypatch.setattr(DrawOptions, "draw", lambda *arguments: calls.append(0) or draw(*arguments))
-    _, accepted, counts = fill_two_by_two(7, 1, 0, all_boards)
-    assert accepted == [0, 0]
-    assert BUDGET <= counts["candidates"] == counts["duplicates"] < 2 * BUDGET
+    _, num_accepted, counts = fill_small_quotas(7, 1, 0, all_boards)
+    assert num_accepted == [0, 0]
+    assert MAX_CANDIDATES <= counts["candidates"] == counts["duplicates"] < 2 * MAX_CANDIDATES
     assert len(calls) < 30
 
 
 def test_surplus_boards_are_not_duplicates():
     """The first call draws a seen board; the second draws at least eight and accepts one."""
-    first, accepted, counts = fill_two_by_two(3, 1, 0)
-    assert (accepted, counts["candidates"], counts["duplicates"]) == ([1, 0], 1, 0)
-    _, accepted, counts = fill_two_by_two(3, 1, 0, first, oversample=True)
-    assert accepted == [1, 0]
+    first_board, num_accepted, counts = fill_small_quotas(3, 1, 0)
+    assert (num_accepted, counts["candidates"], counts["duplicates"]) == ([1, 0], 1, 0)
+    _, num_accepted, counts = fill_small_quotas(3, 1, 0, first_board, oversample=True)
+    assert num_accepted == [1, 0]
     # Depends on whether the eight contain the seen board.
     assert counts["candidates"] - counts["duplicates"] in (7, 8)

@@ -17,11 +17,11 @@ from jaxlake.language.prompts import target
 
 NAMES = [action.name for action in Action]
 
-actions = st.lists(st.integers(0, 4), min_size=1, max_size=12)
-plans = st.lists(actions, min_size=1, max_size=5)
+ACTION_LISTS = st.lists(st.integers(0, 4), min_size=1, max_size=12)
+PLANS = st.lists(ACTION_LISTS, min_size=1, max_size=5)
 
 
-def action_words(plan):
+def spell_actions(plan):
     return [[NAMES[action] for action in agent] for agent in plan]
 
 
@@ -30,7 +30,7 @@ def format_lines(
 ):
     return line_end.join(
         header.format(i) + row_format.format(separator.join(map(spell, agent)))
-        for i, agent in enumerate(action_words(plan))
+        for i, agent in enumerate(spell_actions(plan))
     )
 
 
@@ -77,21 +77,21 @@ FORMATS = {
         f"Between <answer> and </answer>:\n<answer>{format_lines(plan)}</answer>"
     ),
     "prefilled tag": lambda plan: f"{format_lines(plan)}\n</answer>",
-    "JSON numbers": lambda plan: json.dumps({str(i): x for i, x in enumerate(action_words(plan))}),
+    "JSON numbers": lambda plan: json.dumps({str(i): x for i, x in enumerate(spell_actions(plan))}),
     "JSON names": lambda plan: json.dumps(
-        {f"agent_{i}": x for i, x in enumerate(action_words(plan))}, indent=2
+        {f"agent_{i}": x for i, x in enumerate(spell_actions(plan))}, indent=2
     ),
     "JSON strings": lambda plan: json.dumps(
-        {f"Agent {i}": " ".join(x) for i, x in enumerate(action_words(plan))}
+        {f"Agent {i}": " ".join(x) for i, x in enumerate(spell_actions(plan))}
     ),
-    "JSON lists": lambda plan: json.dumps(action_words(plan)),
-    "JSON wrapped": lambda plan: f"```json\n{json.dumps({'plan': action_words(plan)})}\n```",
-    "Python lists": lambda plan: f"The plan is {action_words(plan)}.",
+    "JSON lists": lambda plan: json.dumps(spell_actions(plan)),
+    "JSON wrapped": lambda plan: f"```json\n{json.dumps({'plan': spell_actions(plan)})}\n```",
+    "Python lists": lambda plan: f"The plan is {spell_actions(plan)}.",
 }
 
 
 @pytest.mark.parametrize("name", FORMATS)
-@given(plan=plans)
+@given(plan=PLANS)
 def test_parse_answer_reads_any_formatting(name, plan):
     answer = parse_answer(FORMATS[name](plan), len(plan), max_steps=max(map(len, plan)))
     assert answer.parsed, answer.reason
@@ -103,15 +103,15 @@ def test_parse_answer_reads_any_formatting(name, plan):
 def test_target_round_trips_the_plan(steps):
     answer = parse_answer(target(steps), 2, max_steps=12)
     assert answer.parsed
-    for agent, parsed in enumerate(answer.plan):
+    for agent, parsed_actions in enumerate(answer.plan):
         given_actions = [step[agent] for step in steps]
-        assert given_actions[: len(parsed)] == list(parsed)
-        assert not any(given_actions[len(parsed) :])
+        assert given_actions[: len(parsed_actions)] == list(parsed_actions)
+        assert not any(given_actions[len(parsed_actions) :])
 
 
-@given(plan=plans, data=st.data())
+@given(plan=PLANS, data=st.data())
 def test_parse_answer_rejects_unknown_words(plan, data):
-    unknown = data.draw(
+    unknown_word = data.draw(
         st.text(st.characters(categories=("L", "Nd")), min_size=1, max_size=12).filter(
             lambda word: (
                 (word.isalpha() or word.isdecimal())  # "go2" is a comment of two words
@@ -121,13 +121,13 @@ def test_parse_answer_rejects_unknown_words(plan, data):
         )
     )
     agent = data.draw(st.integers(0, len(plan) - 1))
-    corrupted = action_words(plan)
-    corrupted[agent].insert(data.draw(st.integers(0, len(plan[agent]))), unknown)
+    word_lists = spell_actions(plan)
+    word_lists[agent].insert(data.draw(st.integers(0, len(plan[agent]))), unknown_word)
     separator = data.draw(st.sampled_from([" ", ", ", " -> ", "\n- "]))
     texts = [
-        "\n".join(f"Agent {i}: {separator.join(row)}" for i, row in enumerate(corrupted)),
-        json.dumps({f"agent_{i}": row for i, row in enumerate(corrupted)}),
-        json.dumps(corrupted),
+        "\n".join(f"Agent {i}: {separator.join(row)}" for i, row in enumerate(word_lists)),
+        json.dumps({f"agent_{i}": row for i, row in enumerate(word_lists)}),
+        json.dumps(word_lists),
     ]
     for text in texts:
         answer = parse_answer(text, len(plan), max_steps=20)
@@ -136,18 +136,18 @@ def test_parse_answer_rejects_unknown_words(plan, data):
         assert answer.reason
 
 
-CORPUS = yaml.safe_load(Path(__file__).with_name("answers.yaml").read_text())
+EXAMPLES = yaml.safe_load(Path(__file__).with_name("answers.yaml").read_text())
 
 
-@pytest.mark.parametrize("case", CORPUS, ids=lambda case: case["name"])
-def test_parse_answer_reads_model_completions(case):
-    agents = len(case["plan"]) if case["plan"] else case["agents"]
-    answer = parse_answer(case["text"], agents, max_steps=20)
-    parsed = answer.plan and [" ".join(NAMES[action] for action in agent) for agent in answer.plan]
-    assert parsed == case["plan"], answer.reason
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example["name"])
+def test_parse_answer_reads_model_completions(example):
+    num_agents = len(example["plan"]) if example["plan"] else example["agents"]
+    answer = parse_answer(example["text"], num_agents, max_steps=20)
+    plan = answer.plan and [" ".join(NAMES[action] for action in agent) for agent in answer.plan]
+    assert plan == example["plan"], answer.reason
 
 
-PIECES = [
+TEXT_PIECES = [
     *("Agent 0", "agent_1", "Agent 7:", ":", " ", "\n", "\n\n", "RIGHT", "l", "->", "→"),
     *("```", "```json", "<think>", "</think>", "<answer>", "</answer>", "{", "}", "[", "]"),
     *('"', "'", ",", "0", "12", "x", "\u017ftay", "—", "\r", "\x00", "\ud800", "no-op"),
@@ -156,7 +156,7 @@ PIECES = [
 
 
 @given(
-    st.text(max_size=300) | st.lists(st.sampled_from(PIECES), max_size=40).map("".join),
+    st.text(max_size=300) | st.lists(st.sampled_from(TEXT_PIECES), max_size=40).map("".join),
     st.integers(1, 5),
 )
 def test_parse_answer_accepts_any_text(text, num_agents):
@@ -230,32 +230,32 @@ def test_parse_answer_rejects_limits_below_1(num_agents, max_steps):
         parse_answer("", num_agents, max_steps=max_steps)
 
 
-SIZE = 1_000_000
-JUNK = {
-    "letters": "a" * SIZE,
-    "blanks": "Agent 0:" + " " * SIZE,
-    "step": "Step" + " " * SIZE,
-    "blank lines": "Agent 0:" + "\n " * (SIZE // 2),
-    "brackets": "[" * SIZE,
-    "objects": '{"0":' * (SIZE // 5),
-    "quotes": "'" * SIZE,
-    "fences": "```" * (SIZE // 3),
-    "backticks": "Agent 0:" + "`" * SIZE,
-    "stars": "Agent 0" + "*" * SIZE,
-    "names": "agent 0 " * (SIZE // 8),
-    "headers": "Agent 0: R\n\n" * (SIZE // 12),
-    "digits": "[" + "9" * SIZE + "]",
-    "agent number": "Agent " + "9" * SIZE + ": R",
-    "thoughts": "<think>" * (SIZE // 7),
-    "answers": "<answer></answer>" * (SIZE // 17),
-    "strays": "Agent 0: R\n\n" + "x y\n" * (SIZE // 4),
-    "anything": "".join(random.Random(0).choices([chr(i) for i in range(32, 1200)], k=SIZE)),
+JUNK_LENGTH = 1_000_000
+JUNK_TEXTS = {
+    "letters": "a" * JUNK_LENGTH,
+    "blanks": "Agent 0:" + " " * JUNK_LENGTH,
+    "step": "Step" + " " * JUNK_LENGTH,
+    "blank lines": "Agent 0:" + "\n " * (JUNK_LENGTH // 2),
+    "brackets": "[" * JUNK_LENGTH,
+    "objects": '{"0":' * (JUNK_LENGTH // 5),
+    "quotes": "'" * JUNK_LENGTH,
+    "fences": "```" * (JUNK_LENGTH // 3),
+    "backticks": "Agent 0:" + "`" * JUNK_LENGTH,
+    "stars": "Agent 0" + "*" * JUNK_LENGTH,
+    "names": "agent 0 " * (JUNK_LENGTH // 8),
+    "headers": "Agent 0: R\n\n" * (JUNK_LENGTH // 12),
+    "digits": "[" + "9" * JUNK_LENGTH + "]",
+    "agent number": "Agent " + "9" * JUNK_LENGTH + ": R",
+    "thoughts": "<think>" * (JUNK_LENGTH // 7),
+    "answers": "<answer></answer>" * (JUNK_LENGTH // 17),
+    "strays": "Agent 0: R\n\n" + "x y\n" * (JUNK_LENGTH // 4),
+    "anything": "".join(random.Random(0).choices([chr(i) for i in range(32, 1200)], k=JUNK_LENGTH)),
 }
 
 
-@pytest.mark.parametrize("name", JUNK)
+@pytest.mark.parametrize("name", JUNK_TEXTS)
 def test_megabyte_of_junk_is_rejected_in_seconds(name):
     start = time.process_time()
-    assert not parse_answer(JUNK[name], 2, max_steps=64).parsed
+    assert not parse_answer(JUNK_TEXTS[name], 2, max_steps=64).parsed
     # Measured at 2.4 s at most; a pattern that backtracks would take hours.
     assert time.process_time() - start < 15

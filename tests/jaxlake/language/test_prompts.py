@@ -13,16 +13,16 @@ TWO_AGENTS = ("S F H", "g F s", "F F G")
 FIVE_AGENTS = ("S s A B C", "F F F H F", "F F H F F", "G g a b c", "F F F F F")
 
 
-def board(rows):
+def make_board(rows):
     return parse_grid(rows, max_agents=5)
 
 
 @pytest.mark.parametrize("style", PROMPT_STYLES)
 @pytest.mark.parametrize("rows", [TWO_AGENTS, FIVE_AGENTS])
 def test_prompt_contains_board_starts_and_goals(style, rows):
-    prompt = render(board(rows), style)
-    cell = "[FHSsABCGgabc]"
-    assert tuple(re.findall(f"^{cell}(?: {cell})+$", prompt, re.MULTILINE)) == rows
+    prompt = render(make_board(rows), style)
+    symbol = "[FHSsABCGgabc]"
+    assert tuple(re.findall(f"^{symbol}(?: {symbol})+$", prompt, re.MULTILINE)) == rows
     tasks = re.findall(r"^Agent (\d): \((\d+), (\d+)\) to \((\d+), (\d+)\)$", prompt, re.MULTILINE)
     num_agents = sum(letter in "SsABC" for letter in "".join(rows))
     assert [int(agent) for agent, *_ in tasks] == list(range(num_agents))
@@ -35,23 +35,23 @@ def test_prompt_contains_board_starts_and_goals(style, rows):
 @pytest.mark.parametrize("style", PROMPT_STYLES)
 def test_prompt_excludes_padding_and_answer(style):
     unpadded = parse_grid(TWO_AGENTS, max_size=3, max_agents=2)
-    assert render(unpadded, style) == render(board(TWO_AGENTS), style)
+    assert render(unpadded, style) == render(make_board(TWO_AGENTS), style)
     assert render(unpadded, style).endswith("\n")
 
 
 @pytest.mark.parametrize("style", ["full", "reasoned"])
 @pytest.mark.parametrize(("rows", "num_agents"), [(TWO_AGENTS, 2), (FIVE_AGENTS, 5)])
 def test_render_shows_a_readable_answer(style, rows, num_agents):
-    section = render(board(rows), style).split("\nAnswer\n")[1].split("\nBoard\n")[0]
+    section = render(make_board(rows), style).split("\nAnswer\n")[1].split("\nBoard\n")[0]
     answer = parse_answer(section, num_agents, max_steps=8)
     assert answer.parsed, answer.reason
-    tagged = style == "reasoned"
-    assert ("<answer>\nAgent 0:" in section, "step by step" in section) == (tagged, tagged)
+    has_tags = style == "reasoned"
+    assert ("<answer>\nAgent 0:" in section, "step by step" in section) == (has_tags, has_tags)
 
 
 def test_render_fills_a_template():
     template = "{size}x{size}, {num_agents} agents {{a}}\n{board}\n{tasks}\n{symbols}\n{example}"
-    prompt = render(board(TWO_AGENTS), "full", template=template)
+    prompt = render(make_board(TWO_AGENTS), "full", template=template)
     assert prompt.startswith("3x3, 2 agents {a}\nS F H\ng F s\nF F G\nAgent 0: (0, 0) to (2, 2)\n")
 
 
@@ -67,14 +67,14 @@ def test_render_fills_a_template():
 )
 def test_render_rejects_invalid_templates(template, message):
     with pytest.raises(ValueError, match=message):
-        render(board(TWO_AGENTS), "full", template=template)
+        render(make_board(TWO_AGENTS), "full", template=template)
 
 
 def test_render_rejects_batches_and_unknown_styles():
     with pytest.raises(GridError, match="got a batch"):
-        render(stack_instances([board(TWO_AGENTS)]), "compact")
+        render(stack_instances([make_board(TWO_AGENTS)]), "compact")
     with pytest.raises(ValueError, match=r"one of compact, full, reasoned, got 'long'"):
-        render(board(TWO_AGENTS), "long")  # type: ignore[arg-type]
+        render(make_board(TWO_AGENTS), "long")  # type: ignore[arg-type]
 
 
 def test_target_ends_each_agent_at_its_last_move():

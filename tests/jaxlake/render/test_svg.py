@@ -15,25 +15,25 @@ from jaxlake.render import episode_svg
 from jaxlake.solver.solution import unknown_solution
 
 SVG = "{http://www.w3.org/2000/svg}"
-CELL = 40.0
-OPEN = ["S F s", "F F F", "G F g"]
-HOLES = ["S H s", "F F H", "G F g"]
-NAMES = {action.name[0]: action.name for action in Action}
+CELL_SIZE = 40.0
+OPEN_GRID = ["S F s", "F F F", "G F g"]
+HOLE_GRID = ["S H s", "F F H", "G F g"]
+ACTION_NAMES = {action.name[0]: action.name for action in Action}
 FAILED_PLANS = [
-    (OPEN, "R/L", "vertex_conflict", "agents 0 and 1 at (0, 1)"),
-    (OPEN, "RR/WL", "swapping_conflict", "agents 0 and 1 between (0, 1) and (0, 2)"),
-    (OPEN, "DD/U", "off_board", "agent 1 at (0, 2)"),
-    (OPEN, "DL/DR", "off_board", "agents 0 and 1 at (1, 0) and (1, 2)"),
-    (HOLES, "D/D", "hole", "agent 1 at (1, 2)"),
-    (HOLES, "R/D", "hole", "agents 0 and 1 at (0, 1) and (1, 2)"),
-    (OPEN, "D/DD", "goal_not_reached", "agent 0 at (1, 0)"),
-    (OPEN, "/", "goal_not_reached", "agents 0 and 1 at (0, 0) and (0, 2)"),
+    (OPEN_GRID, "R/L", "vertex_conflict", "agents 0 and 1 at (0, 1)"),
+    (OPEN_GRID, "RR/WL", "swapping_conflict", "agents 0 and 1 between (0, 1) and (0, 2)"),
+    (OPEN_GRID, "DD/U", "off_board", "agent 1 at (0, 2)"),
+    (OPEN_GRID, "DL/DR", "off_board", "agents 0 and 1 at (1, 0) and (1, 2)"),
+    (HOLE_GRID, "D/D", "hole", "agent 1 at (1, 2)"),
+    (HOLE_GRID, "R/D", "hole", "agents 0 and 1 at (0, 1) and (1, 2)"),
+    (OPEN_GRID, "D/DD", "goal_not_reached", "agent 0 at (1, 0)"),
+    (OPEN_GRID, "/", "goal_not_reached", "agents 0 and 1 at (0, 0) and (0, 2)"),
 ]
 _verify = jax.jit(verify)
 UNKNOWN = unknown_solution(8, 2)
 
 
-def verdict(grid: list[str], plan: list[list[str]]) -> tuple[str | None, int, int]:
+def verify_plan(grid: list[str], plan: list[list[str]]) -> tuple[str | None, int, int]:
     """Return the verifier's failure, agent and time for a plan of action names."""
     instance = parse_grid(grid, max_size=4)
     actions = np.zeros((8, 2), np.int8)
@@ -45,13 +45,13 @@ def verdict(grid: list[str], plan: list[list[str]]) -> tuple[str | None, int, in
     return label, int(outcome.agent), int(outcome.time)
 
 
-def final_cells(svg: str, columns: int) -> list[tuple[float, float]]:
+def find_final_cells(svg: str, columns: int) -> list[tuple[float, float]]:
     """Return the final (row, column) of each agent's disc, computed from pixels."""
     root = ElementTree.fromstring(svg)
     ground = next(
         element for element in root.iter(f"{SVG}rect") if element.get("class") == "ground"
     )
-    border = (float(ground.get("width", "")) - columns * CELL) / 2
+    border = (float(ground.get("width", "")) - columns * CELL_SIZE) / 2
     left, top = float(ground.get("x", "")) + border, float(ground.get("y", "")) + border
     cells: list[tuple[float, float]] = []
     for agent in itertools.count():
@@ -61,15 +61,15 @@ def final_cells(svg: str, columns: int) -> list[tuple[float, float]]:
         if group is None:
             return cells
         x, y = map(float, re.findall(r"-?[\d.]+", group.get("transform", "")))
-        cells.append(((y - top) / CELL - 0.5, (x - left) / CELL - 0.5))
+        cells.append(((y - top) / CELL_SIZE - 0.5, (x - left) / CELL_SIZE - 0.5))
     raise AssertionError
 
 
 def test_valid_plan_ends_with_discs_on_goals() -> None:
     plan = [["DOWN", "DOWN"], ["DOWN", "WAIT", "DOWN"]]
-    assert verdict(OPEN, plan)[0] is None
-    svg = episode_svg(OPEN, plan, cell=CELL)
-    assert np.allclose(final_cells(svg, 3), [(2, 0), (2, 2)], atol=1e-3)
+    assert verify_plan(OPEN_GRID, plan)[0] is None
+    svg = episode_svg(OPEN_GRID, plan, cell=CELL_SIZE)
+    assert np.allclose(find_final_cells(svg, 3), [(2, 0), (2, 2)], atol=1e-3)
     assert 'class="mark"' not in svg
 
 
@@ -77,8 +77,8 @@ def test_valid_plan_ends_with_discs_on_goals() -> None:
 def test_verifier_failure_is_marked_and_captioned(
     grid: list[str], plan: str, kind: str, location: str
 ) -> None:
-    actions = [[NAMES[letter] for letter in moves] for moves in plan.split("/")]
-    failure, _, time = verdict(grid, actions)
+    actions = [[ACTION_NAMES[letter] for letter in moves] for moves in plan.split("/")]
+    failure, _, time = verify_plan(grid, actions)
     assert failure == kind
     at_end = kind == "goal_not_reached"
     svg = episode_svg(grid, actions)
@@ -94,16 +94,16 @@ def test_verifier_failure_is_marked_and_captioned(
 @given(st.data())
 def test_svg_is_well_formed_for_any_plan(data: st.DataObject) -> None:
     size = data.draw(st.integers(2, 6))
-    agents = data.draw(st.integers(1, min(5, size * size // 2)))
-    letters = [*"SsABC"[:agents], *"Ggabc"[:agents]]
+    num_agents = data.draw(st.integers(1, min(5, size * size // 2)))
+    letters = [*"SsABC"[:num_agents], *"Ggabc"[:num_agents]]
     fillers = data.draw(
-        st.lists(st.sampled_from("FH"), min_size=size**2 - 2 * agents, max_size=size**2)
+        st.lists(st.sampled_from("FH"), min_size=size**2 - 2 * num_agents, max_size=size**2)
     )
-    cells = data.draw(st.permutations([*letters, *fillers[: size**2 - 2 * agents]]))
+    cells = data.draw(st.permutations([*letters, *fillers[: size**2 - 2 * num_agents]]))
     grid = [" ".join(cells[size * r : size * (r + 1)]) for r in range(size)]
     action = st.sampled_from([*range(5), *(action.name for action in Action)])
     plan = data.draw(
-        st.none() | st.lists(st.lists(action, max_size=6), min_size=agents, max_size=agents)
+        st.none() | st.lists(st.lists(action, max_size=6), min_size=num_agents, max_size=num_agents)
     )
     svg = episode_svg(grid, plan)
     root = ElementTree.fromstring(svg)
@@ -116,11 +116,11 @@ def test_svg_is_well_formed_for_any_plan(data: st.DataObject) -> None:
     discs = [
         node for node in root.iter(f"{SVG}g") if (node.get("class") or "").startswith("agent-")
     ]
-    assert len(discs) == agents
+    assert len(discs) == num_agents
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "message"),
     [
         ({"plan": [["DOWN"]]}, "plan must have 2 agents, got 1"),
         ({"plan": [["DOWN"], ["FLY"]]}, r"step 0 of agent 1 must be one of .* got 'FLY'"),
@@ -128,6 +128,6 @@ def test_svg_is_well_formed_for_any_plan(data: st.DataObject) -> None:
         ({"plan": None, "cell": 0}, "a positive number of pixels"),
     ],
 )
-def test_undrawable_input_is_named(arguments: dict, words: str) -> None:
-    with pytest.raises(ValueError, match=words):
-        episode_svg(OPEN, **arguments)
+def test_undrawable_input_is_named(arguments: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        episode_svg(OPEN_GRID, **arguments)

@@ -21,8 +21,8 @@ def test_rendered_agents_cover_goals() -> None:
 
 
 def test_show_draws_starts_on_goals() -> None:
-    swap = replace(parse_grid(["S g", "G s"]), goals=np.array([[1, 1], [0, 0]]))
-    picture = show(swap, [[2, 1], [4, 3]])
+    board = replace(parse_grid(["S g", "G s"]), goals=np.array([[1, 1], [0, 0]]))
+    picture = show(board, [[2, 1], [4, 3]])
     frames = ["t = 0   t = 1     t = 2", "        S:D s:U   S:R s:L", "S F     g s       s F"]
     assert picture.text.splitlines()[:3] == frames
     assert picture.svg.count(">0<") == picture.svg.count(">1<") == 4

@@ -35,6 +35,6 @@ print(json.dumps([len(jax.devices()), float(jax.numpy.ones(2).sum()), os.environ
 """
     process = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert process.returncode == 0, process.stderr
-    devices, computed, flags = json.loads(process.stdout)
-    assert (devices, computed) == (3, 2.0)
+    num_devices, total, flags = json.loads(process.stdout)
+    assert (num_devices, total) == (3, 2.0)
     assert all(flag in flags for flag in FLAGS_FOR_SEARCHES)
