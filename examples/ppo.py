@@ -130,9 +130,9 @@ def policy_and_value(network: Any, observation: jax.Array) -> tuple[jax.Array, j
     for weights, bias in network[:-1]:
         hidden = jax.nn.relu(hidden @ weights + bias)
     weights, bias = network[-1]
-    out = hidden @ weights + bias
-    allowed = observation[..., -6:-1] > 0
-    return jax.nn.log_softmax(jnp.where(allowed, out[..., :5], -1e9)), out[..., 5]
+    outputs = hidden @ weights + bias
+    action_mask = observation[..., -6:-1] > 0
+    return jax.nn.log_softmax(jnp.where(action_mask, outputs[..., :5], -1e9)), outputs[..., 5]
 
 
 def collect(
@@ -155,35 +155,35 @@ def collect(
         next_observation, states, reward, terminated, truncated, info = jax.vmap(
             ENVIRONMENT.step, (0, 0, 0, None)
         )(keys, states, action, pool)
-        ends = terminated | truncated
-        record = (observation, action, log_probability, value, reward, ends, info["solved"])
+        is_end = terminated | truncated
+        record = (observation, action, log_probability, value, reward, is_end, info["solved"])
         return (states, next_observation), record
 
     (states, next_observation), record = jax.lax.scan(
         step, (states, observation), jax.random.split(key, settings.steps)
     )
-    observations, action, log_probability, value, reward, ends, solved = record
+    observations, action, log_probability, value, reward, is_end, solved = record
     # The time limit is part of the task and the observation contains the remaining time, so a
     # truncation is not bootstrapped. Without the time in the observation, the value of
     # info["final_observation"] must be added (Pardo et al. 2018).
-    continues = 1.0 - ends[..., None].astype(jnp.float32)
+    not_done = 1.0 - is_end[..., None].astype(jnp.float32)
 
-    def backwards(carry: Any, inputs: Any) -> tuple[Any, jax.Array]:
+    def accumulate(carry: Any, inputs: Any) -> tuple[Any, jax.Array]:
         advantage, next_value = carry
-        reward, value, continues = inputs
-        td_error = reward + settings.discount * next_value * continues - value
-        advantage = td_error + settings.discount * settings.gae_lambda * continues * advantage
+        reward, value, not_done = inputs
+        td_error = reward + settings.discount * next_value * not_done - value
+        advantage = td_error + settings.discount * settings.gae_lambda * not_done * advantage
         return (advantage, value), advantage
 
     last_value = policy_and_value(network, next_observation)[1]
     _, advantage = jax.lax.scan(
-        backwards,
+        accumulate,
         (jnp.zeros_like(last_value), last_value),
-        (reward, value, continues),
+        (reward, value, not_done),
         reverse=True,
     )
     batch = Batch(observations, action, log_probability, advantage, advantage + value)
-    return states, next_observation, batch, jnp.sum(solved) / jnp.maximum(jnp.sum(ends), 1)
+    return states, next_observation, batch, jnp.sum(solved) / jnp.maximum(jnp.sum(is_end), 1)
 
 
 def loss(network: Any, batch: Batch, settings: Settings) -> jax.Array:
@@ -192,11 +192,11 @@ def loss(network: Any, batch: Batch, settings: Settings) -> jax.Array:
     ratio = jnp.exp(_gather_action(logits, batch.action) - batch.log_probability)
     advantage = batch.advantage
     advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
-    clipped = jnp.clip(ratio, 1 - settings.clip, 1 + settings.clip)
-    policy = -jnp.minimum(ratio * advantage, clipped * advantage).mean()
+    clipped_ratio = jnp.clip(ratio, 1 - settings.clip, 1 + settings.clip)
+    policy_loss = -jnp.minimum(ratio * advantage, clipped_ratio * advantage).mean()
     entropy = -jnp.sum(jnp.exp(logits) * logits, axis=-1).mean()
-    error = jnp.square(value - batch.target).mean()
-    return policy + settings.value * error - settings.entropy * entropy
+    value_error = jnp.square(value - batch.target).mean()
+    return policy_loss + settings.value * value_error - settings.entropy * entropy
 
 
 @partial(jax.jit, static_argnames="settings")
@@ -211,10 +211,10 @@ def train(key: jax.Array, pool: EnvParams, settings: Settings) -> tuple[Any, jax
     optimizer = optax.chain(optax.clip_by_global_norm(0.5), optax.adam(schedule, eps=1e-5))
 
     def gradient_step(carry: Any, batch: Batch) -> tuple[Any, None]:
-        network, moments = carry
+        network, optimizer_state = carry
         gradient = jax.grad(loss)(network, batch, settings)
-        change, moments = optimizer.update(gradient, moments)
-        return (optax.apply_updates(network, change), moments), None
+        updates, optimizer_state = optimizer.update(gradient, optimizer_state)
+        return (optax.apply_updates(network, updates), optimizer_state), None
 
     def update(carry: Any, key: jax.Array) -> tuple[Any, jax.Array]:
         learner, states, observation = carry
@@ -227,8 +227,8 @@ def train(key: jax.Array, pool: EnvParams, settings: Settings) -> tuple[Any, jax
         def epoch(learner: Any, key: jax.Array) -> tuple[Any, None]:
             order = jax.random.permutation(key, settings.steps * settings.environments)
             order = order.reshape(settings.minibatches, -1)
-            take = partial(jax.tree.map, lambda leaf: leaf[order], rows)
-            return jax.lax.scan(gradient_step, learner, take())
+            shuffle = partial(jax.tree.map, lambda leaf: leaf[order], rows)
+            return jax.lax.scan(gradient_step, learner, shuffle())
 
         learner, _ = jax.lax.scan(epoch, learner, jax.random.split(key_order, settings.epochs))
         return (learner, states, observation), success
@@ -272,8 +272,8 @@ def _gather_action(values: jax.Array, action: jax.Array) -> jax.Array:
 
 def generate_boards(count: int, held_out: int) -> tuple[jaxlake.Generated, jaxlake.Generated]:
     """Generate distinct solvable 4x4 boards with two agents; a quarter of them need a wait."""
-    kinds = jaxlake.lake_params(size=4, hole_ratio=0.2, wait_ratio=0.25, num_agents=2)
-    lakes = jaxlake.generate(jax.random.key(0), kinds, count + held_out)
+    params = jaxlake.lake_params(size=4, hole_ratio=0.2, wait_ratio=0.25, num_agents=2)
+    lakes = jaxlake.generate(jax.random.key(0), params, count + held_out)
     order = jax.random.permutation(jax.random.key(1), count + held_out)
 
     def select(rows: jax.Array) -> jaxlake.Generated:
@@ -286,43 +286,43 @@ def main(arguments: list[str] | None = None) -> None:
     """Train, and print the valid rates on held-out boards before and after."""
     args = _parse_arguments(arguments)
     settings = Settings(updates=args.updates)
-    watch = Stopwatch()
-    train_on, test_on = jax.block_until_ready(generate_boards(args.boards, args.held_out))
-    watch.lap(f"{args.boards:,} + {args.held_out:,} boards made and solved")
-    pool = env_params(train_on.instances, max_steps=MAX_STEPS, filled=train_on.filled)
+    stopwatch = Stopwatch()
+    train_boards, test_boards = jax.block_until_ready(generate_boards(args.boards, args.held_out))
+    stopwatch.lap(f"{args.boards:,} + {args.held_out:,} boards made and solved")
+    pool = env_params(train_boards.instances, max_steps=MAX_STEPS, filled=train_boards.filled)
     keys = jax.random.split(jax.random.key(2), args.seeds)
-    training = (
+    compiled_train = (
         jax.jit(jax.vmap(partial(train, settings=settings), (0, None))).lower(keys, pool).compile()
     )
-    watch.lap("training compiled")
-    networks, curves = jax.block_until_ready(training(keys, pool))
+    stopwatch.lap("training compiled")
+    networks, curves = jax.block_until_ready(compiled_train(keys, pool))
     steps = settings.updates * settings.environments * settings.steps
-    watch.lap(
+    stopwatch.lap(
         f"{args.seeds} x {steps:,} steps trained, {settings.environments} environments at once"
     )
 
     print("\nshare of episodes that end at all goals, while training (actions are drawn)")
-    for u in sorted({max(0, settings.updates * k // 8 - 1) for k in range(9)}):
-        print(f"  update {u + 1:4d}  {float(curves[:, u].mean()):6.1%}")
+    for update in sorted({max(0, settings.updates * k // 8 - 1) for k in range(9)}):
+        print(f"  update {update + 1:4d}  {float(curves[:, update].mean()):6.1%}")
     print(f"\none try each on {args.held_out:,} boards that were never trained on")
     print("             valid  optimal  needs a wait: valid")
     inputs = ENVIRONMENT.observation_space(pool).shape[-1]
-    print_rates("untrained", initial_network(keys[0], inputs, settings.width), test_on)
+    print_rates("untrained", initial_network(keys[0], inputs, settings.width), test_boards)
     for seed in range(args.seeds):
         network = jax.tree.map(itemgetter(seed), networks)
-        print_rates(f"seed {seed}", network, test_on)
+        print_rates(f"seed {seed}", network, test_boards)
 
 
 def print_rates(name: str, network: Any, boards: jaxlake.Generated) -> None:
     """Print a network's valid and optimal rates."""
     outcome = evaluate(jax.random.key(3), network, boards.instances, boards.solutions)
-    filled, waits = boards.filled, boards.filled & boards.solutions.needs_wait
+    filled, needs_wait = boards.filled, boards.filled & boards.solutions.needs_wait
     shares = [
         float(jnp.sum(flags & mask) / jnp.maximum(jnp.sum(mask), 1))
         for flags, mask in (
             (outcome.valid, filled),
             (outcome.optimal_sum_of_costs, filled),
-            (outcome.valid, waits),
+            (outcome.valid, needs_wait),
         )
     ]
     print(f"  {name:9s}  {shares[0]:6.1%}  {shares[1]:6.1%}  {shares[2]:6.1%}")
@@ -340,12 +340,12 @@ def _parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
     ):
         help_text = f"{description} (default: {default:,})"
         parser.add_argument(
-            f"--{name}", metavar="N", type=positive, default=default, help=help_text
+            f"--{name}", metavar="N", type=parse_positive, default=default, help=help_text
         )
     return parser.parse_args(arguments)
 
 
-def positive(text: str) -> int:
+def parse_positive(text: str) -> int:
     """Parse an integer of at least 1."""
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, got {text!r}")

@@ -27,15 +27,15 @@ class HeldOut(NamedTuple):
     cells: dict[str, np.ndarray]
 
 
-def draw_held_out(recipe: Recipe, per_cell: int) -> HeldOut:
-    """Draw up to `per_cell` boards for each cell; cells without any board are left out."""
-    lake = recipe.boards
-    kinds = list(product(lake.sizes, lake.hole_ratios))
+def draw_held_out(recipe: Recipe, boards_per_cell: int) -> HeldOut:
+    """Draw up to `boards_per_cell` boards for each cell; cells without any board are left out."""
+    settings = recipe.boards
+    kinds = list(product(settings.sizes, settings.hole_ratios))
     boards, reports = draw_boards(
         derive_key(recipe.seed, "pretrain", 0),
-        [BoardRequest(*kind, 0.5, 2 * per_cell, lake.num_agents) for kind in kinds],
-        max_size=max(lake.sizes),
-        max_candidates=HELD_OUT_CANDIDATES * per_cell,
+        [BoardRequest(*kind, 0.5, 2 * boards_per_cell, settings.num_agents) for kind in kinds],
+        max_size=max(settings.sizes),
+        max_candidates=HELD_OUT_CANDIDATES * boards_per_cell,
     )
     board_counts = [report.count - report.missing for report in reports]
     kind_of_board = np.repeat(np.arange(len(kinds)), board_counts)
@@ -55,21 +55,21 @@ def draw_plans(recipe: Recipe, held_out: HeldOut) -> list[tuple[str, str]]:
 
     A kind with too few boards gets fewer than its share.
     """
-    lake = recipe.boards
+    settings = recipe.boards
     boards, _ = draw_boards(
         derive_key(recipe.seed, "pretrain", 1),
         [
-            BoardRequest(size, holes, lake.wait_ratio, count, lake.num_agents)
-            for size in lake.sizes
-            for holes, share in lake.hole_ratios.items()
-            if (count := round(lake.count * lake.shares[size] * share))
+            BoardRequest(size, hole_ratio, settings.wait_ratio, count, settings.num_agents)
+            for size in settings.sizes
+            for hole_ratio, share in settings.hole_ratios.items()
+            if (count := round(settings.count * settings.shares[size] * share))
         ],
-        max_size=max(lake.sizes),
-        max_candidates=lake.max_candidates,
+        max_size=max(settings.sizes),
+        max_candidates=settings.max_candidates,
         seen_boards=DigestSet(held_out.boards.instances),
     )
     return [
-        (render(board, "compact"), _format_answer(board, plan, steps=lake.steps))
+        (render(board, "compact"), _format_answer(board, plan, steps=settings.steps))
         for board, plan in zip(boards, boards.solutions.plan, strict=True)
     ]
 

@@ -50,11 +50,11 @@ from training.sampling.engines import start_sampler
 from training.sampling.sampler import Completion, Sampler, SamplingRequest, Tokens
 from training.schema import RunConfig, load, load_config
 
-DESIGNS = STAGES - 1
+NUM_DESIGNS = STAGES - 1
 """Number of designs in a simulated run."""
-LAKES = tuple((SIZES[groups], steps) for groups in (4, 2, 4) for steps in (3, 6))
+LAKE_VARIANTS = tuple((SIZES[groups], steps) for groups in (4, 2, 4) for steps in (3, 6))
 """Map sizes and edit steps; the updates cycle through them."""
-HELD_OUT, EVALUATE_EVERY = 64, 10
+NUM_HELD_OUT, EVALUATE_EVERY = 64, 10
 """Number of held-out learners, and of updates between two evaluations."""
 
 
@@ -72,8 +72,8 @@ class Replay:
         if task.attempt == 0:
             self.contexts.append(task.context.text)
         stage = len(self.contexts)
-        recorded = stage <= len(self.texts)
-        return Proposal(self.texts[stage - 1], 0.0) if recorded else self.successor.propose(task)
+        is_recorded = stage <= len(self.texts)
+        return Proposal(self.texts[stage - 1], 0.0) if is_recorded else self.successor.propose(task)
 
 
 def play_on(
@@ -87,12 +87,12 @@ def play_on(
     """
     engineers: list[Replay] = []
 
-    def make(run: RunSettings) -> Replay:
+    def make_engineer(run: RunSettings) -> Replay:
         engineers.append(Replay(texts[run.seed], scripted_engineer("rule", run)))
         return engineers[-1]
 
-    final = 100.0 * play(make, learners, domain).final
-    return final, [[*engineer.contexts, ""][len(engineer.texts)] for engineer in engineers]
+    final_rates = 100.0 * play(make_engineer, learners, domain).final
+    return final_rates, [[*engineer.contexts, ""][len(engineer.texts)] for engineer in engineers]
 
 
 def roll_out(
@@ -108,15 +108,15 @@ def roll_out(
     """Sample n designs for each of N learners after every stage, and play each one to the end.
 
     Returns:
-        P = DESIGNS * N prompts, stage by stage, their P * n designs, and the final valid rates in
-        points, float32 (P, n).
+        P = NUM_DESIGNS * N prompts, stage by stage, their P * n designs, and the final valid rates
+        in points, float32 (P, n).
     """
-    count, form = len(learners.skill), answer_form(domain, "compact")
-    rows = np.repeat(np.arange(count), n).tolist()
-    texts: list[list[str]] = [[] for _ in range(count)]
+    num_learners, form = len(learners.skill), answer_form(domain, "compact")
+    rows = np.repeat(np.arange(num_learners), n).tolist()
+    texts: list[list[str]] = [[] for _ in range(num_learners)]
     _, contexts = play_on(texts, learners, domain)
     prompts, completions, rewards = [], [], []
-    for stage in range(1, DESIGNS + 1):
+    for stage in range(1, NUM_DESIGNS + 1):
         request = SamplingRequest(
             prompts=[run.policy.encode_prompt(context) for context in contexts],
             n=n,
@@ -130,7 +130,7 @@ def roll_out(
         answers = [run.policy.decode(completion.token_ids) for completion in designs]
         branches = list(zip(rows, answers, strict=True))
         branch_indices = {branch: index for index, branch in enumerate(dict.fromkeys(branches))}
-        final, next_contexts = play_on(
+        final_rates, next_contexts = play_on(
             [[*texts[row], answer] for row, answer in branch_indices],
             select_learners(learners, [row for row, _ in branch_indices]),
             domain,
@@ -138,26 +138,26 @@ def roll_out(
         indices = [branch_indices[branch] for branch in branches]
         prompts += request.prompts
         completions += designs
-        rewards.append(final[indices].reshape(count, n))
-        texts = [[*past, answer] for past, answer in zip(texts, answers[::n], strict=True)]
+        rewards.append(final_rates[indices].reshape(num_learners, n))
+        texts = [[*earlier, answer] for earlier, answer in zip(texts, answers[::n], strict=True)]
         contexts = [next_contexts[index] for index in indices[::n]]
     return prompts, completions, np.concatenate(rewards).astype(np.float32)
 
 
-def draw_update_learners(run: ActiveRun, update: int, count: int) -> tuple[Learners, Domain]:
+def draw_update_learners(run: ActiveRun, update: int, num_learners: int) -> tuple[Learners, Domain]:
     """Draw the learners of an update; return them and their domain."""
-    sizes, edit_steps = LAKES[update % len(LAKES)]
-    change = {"sizes": sizes, "edit_steps": edit_steps}
-    domain = lake_domain(run.config.lake.bounds.model_copy(update=change), acceptance=None)
-    return draw_learners(Prior(), domain, count, STAGES, (run.config.seed, update)), domain
+    sizes, edit_steps = LAKE_VARIANTS[update % len(LAKE_VARIANTS)]
+    bounds = {"sizes": sizes, "edit_steps": edit_steps}
+    domain = lake_domain(run.config.lake.bounds.model_copy(update=bounds), acceptance=None)
+    return draw_learners(Prior(), domain, num_learners, STAGES, (run.config.seed, update)), domain
 
 
 def evaluate_held_out(run: ActiveRun, sampler: Sampler) -> dict[str, float]:
     """Return the final valid rates of greedy designs and of `rule` on 4 groups, in points."""
-    learners, domain = draw_update_learners(run, len(LAKES) * 10**6, HELD_OUT)
+    learners, domain = draw_update_learners(run, len(LAKE_VARIANTS) * 10**6, NUM_HELD_OUT)
     *_, greedy_rates = roll_out(run, sampler, learners, domain, n=1, temperature=0.0, update=0)
-    rule_rates = play_on([[]] * HELD_OUT, learners, domain)[0]
-    return {"greedy": greedy_rates[-HELD_OUT:].mean(), "rule": rule_rates.mean()}
+    rule_rates = play_on([[]] * NUM_HELD_OUT, learners, domain)[0]
+    return {"greedy": greedy_rates[-NUM_HELD_OUT:].mean(), "rule": rule_rates.mean()}
 
 
 def train(config: RunConfig, path: Path) -> Path:
@@ -177,11 +177,11 @@ def train(config: RunConfig, path: Path) -> Path:
         with closing(start_sampler(policy, state.params, config.sampling, path)) as sampler:
             for update in range(progress.update if progress else 0, config.updates_per_stage + 1):
                 record: dict[str, Any] = {"update": update}
-                last = update == config.updates_per_stage
-                if last or update % EVALUATE_EVERY == 0:
+                is_last = update == config.updates_per_stage
+                if is_last or update % EVALUATE_EVERY == 0:
                     checkpoints.save(state, RunProgress("train", 1, update, update))
                     record |= evaluate_held_out(run, sampler)
-                if not last:
+                if not is_last:
                     state, metrics = _take_update(run, sampler, state, plans, update)
                     record |= metrics
                 _log(directory, record)
@@ -194,7 +194,7 @@ def _take_update(
 ) -> tuple[Any, dict[str, Any]]:
     start_time, config, grpo = time.process_time(), run.config, run.config.grpo
     rehearsal, temperature = config.rehearsal, config.sampling.temperature
-    learners, domain = draw_update_learners(run, update, grpo.prompts_per_update // DESIGNS)
+    learners, domain = draw_update_learners(run, update, grpo.prompts_per_update // NUM_DESIGNS)
     prompts, completions, rewards = roll_out(
         run, sampler, learners, domain, n=grpo.completions, temperature=temperature, update=update
     )
@@ -231,8 +231,8 @@ def _take_update(
 
 
 def _log(directory: RunDirectory, record: dict[str, Any]) -> None:
-    with (directory.path / "by_return.jsonl").open("a") as lines:
-        print(json.dumps({name: six_digits(value) for name, value in record.items()}), file=lines)
+    with (directory.path / "by_return.jsonl").open("a") as file:
+        print(json.dumps({name: six_digits(value) for name, value in record.items()}), file=file)
     console.print("  ".join(f"{name} {value:.5g}" for name, value in record.items()))
 
 

@@ -22,9 +22,9 @@ from engineer.synthetic import (
 )
 from examples.base_model.recipe import Designs
 
-RUNS_OF_ONE_LAKE = 4
+RUNS_PER_LAKE = 4
 """Simulated runs per random lake, whose stages exchange facts for contrasts."""
-STAGES = 5
+MAX_STAGES = 5
 """Maximum number of stages of a simulated run."""
 
 
@@ -50,12 +50,12 @@ def draw_examples(rng: np.random.Generator, settings: Designs) -> list[DesignExa
     return list(examples.values())[: settings.count]
 
 
-def draw_swaps(rng: np.random.Generator, settings: Designs, per_fact: int) -> list[SwapPair]:
-    """Draw `per_fact` pairs of contexts per fact in which the swap changes the rule's answer."""
+def draw_swaps(rng: np.random.Generator, settings: Designs, pairs_per_fact: int) -> list[SwapPair]:
+    """Draw pairs of contexts per fact in which the swap changes the rule's answer."""
     pairs: dict[Fact, list[SwapPair]] = {fact: [] for fact in FACTS}
-    while any(len(swaps) < per_fact for swaps in pairs.values()):
+    while any(len(swaps) < pairs_per_fact for swaps in pairs.values()):
         for fact, pair in _draw_swap_candidates(rng, settings):
-            if len(pairs[fact]) < per_fact:
+            if len(pairs[fact]) < pairs_per_fact:
                 pairs[fact].append(pair)
     return [pair for swaps in pairs.values() for pair in swaps]
 
@@ -68,15 +68,15 @@ def _draw_swap_candidates(
         fact = FACTS[int(rng.integers(len(FACTS)))]
         swapped = replace_fact(context, contexts[int(rng.integers(len(contexts)))], fact)
         if compute_rule_edits(swapped, domain) != compute_rule_edits(context, domain):
-            examples = (make_design_example(version, domain) for version in (context, swapped))
+            examples = (make_design_example(variant, domain) for variant in (context, swapped))
             yield fact, SwapPair(fact, *examples)
 
 
 def _draw_lake(rng: np.random.Generator, settings: Designs) -> tuple[Domain, list[CompactContext]]:
     """Draw a lake with random bounds, and stages of simulated runs on it."""
-    smallest, largest = settings.groups
-    groups = int(rng.integers(smallest, largest + 1))
-    sizes = sorted(rng.choice(settings.sizes, groups, replace=False).tolist())
+    min_groups, max_groups = settings.groups
+    num_groups = int(rng.integers(min_groups, max_groups + 1))
+    sizes = sorted(rng.choice(settings.sizes, num_groups, replace=False).tolist())
     bounds = Bounds(
         sizes=tuple(sizes),
         max_hole_ratio=float(rng.choice([0.2, 0.3, 0.4, 0.5])),
@@ -85,4 +85,4 @@ def _draw_lake(rng: np.random.Generator, settings: Designs) -> tuple[Domain, lis
         edit_steps=int(rng.choice([1, 1, 2, 4])),
     )
     domain = lake_domain(bounds, acceptance=None)
-    return domain, make_synthetic_contexts(rng, domain, runs=RUNS_OF_ONE_LAKE, stages=STAGES)
+    return domain, make_synthetic_contexts(rng, domain, runs=RUNS_PER_LAKE, stages=MAX_STAGES)

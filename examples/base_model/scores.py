@@ -31,12 +31,12 @@ class ReadingTest:
         self._policy = policy
         self._facts = [pair.fact for pair in pairs]
         sides = [[pair.plain for pair in pairs], [pair.swapped for pair in pairs]]
-        encoded = [
+        token_pairs = [
             (policy.encode_prompt(example.context), policy.encode_answer(example.answer))
             for side in sides
             for example in side
         ]
-        prompts, answers = zip(*encoded, strict=True)
+        prompts, answers = zip(*token_pairs, strict=True)
         self._sequences = pad_sequences(prompts, answers, bucket=LENGTH_STEP, pad_id=policy.pad_id)
         signs = [policy.tokenizer.encode(f" {sign}", add_special_tokens=False) for sign in SIGNS]
         if any(len(tokens) != 1 for tokens in signs):
@@ -51,29 +51,29 @@ class ReadingTest:
         if the model changes it too.
         """
         tokens = self._predict_tokens(params)
-        truth = np.asarray(self._sequences.input_ids)
-        correct_share = (tokens == truth)[self._edits].mean()
-        count = len(self._facts)
+        labels = np.asarray(self._sequences.input_ids)
+        edits_right = (tokens == labels)[self._edits].mean()
+        num_pairs = len(self._facts)
         changes: dict[str, list[np.ndarray]] = defaultdict(list)
         for row, fact in enumerate(self._facts):
-            plain, swapped = self._edits[row], self._edits[row + count]
-            rule_changes = truth[row][plain] != truth[row + count][swapped]
-            plain_tokens, swapped_tokens = tokens[row][plain], tokens[row + count][swapped]
+            mask_1, mask_2 = self._edits[row], self._edits[row + num_pairs]
+            rule_changes = labels[row][mask_1] != labels[row + num_pairs][mask_2]
+            plain_tokens, swapped_tokens = tokens[row][mask_1], tokens[row + num_pairs][mask_2]
             are_signs = np.isin(plain_tokens, self._signs) & np.isin(swapped_tokens, self._signs)
             model_changes = are_signs & (plain_tokens != swapped_tokens)
             changes[fact].append(model_changes[rule_changes])
         flip_rates = {
             fact: float(np.concatenate(shares).mean()) for fact, shares in changes.items()
         }
-        return float(correct_share), flip_rates
+        return float(edits_right), flip_rates
 
     def _predict_tokens(self, params: Any) -> np.ndarray:
         """Return the most probable token at each position, int (B, L)."""
-        return np.asarray(_most_probable(params, self._sequences, self._policy.graphdef))
+        return np.asarray(_argmax_tokens(params, self._sequences, self._policy.graphdef))
 
 
 @functools.partial(jax.jit, static_argnames="graphdef")
-def _most_probable(params: Any, sequences: Sequences, graphdef: nnx.GraphDef) -> jax.Array:
+def _argmax_tokens(params: Any, sequences: Sequences, graphdef: nnx.GraphDef) -> jax.Array:
     model: Decoder = nnx.merge(graphdef, params)
     hidden = model(sequences.input_ids, sequences.positions, sequences.mask)
     tokens = jnp.argmax(model.logits(hidden[:, :-1]), axis=-1)

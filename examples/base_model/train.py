@@ -69,10 +69,10 @@ def train(recipe: Recipe, path: Path, *, stop_after: int | None = None) -> Path 
     checkpoint.
     """
     path.mkdir(parents=True, exist_ok=True)
-    copy = path / "recipe.yaml"
-    if copy.exists() and copy.read_text() != dump(recipe):
+    recipe_path = path / "recipe.yaml"
+    if recipe_path.exists() and recipe_path.read_text() != dump(recipe):
         raise UserError(f"{path}: holds a training of another recipe")
-    copy.write_text(dump(recipe))
+    recipe_path.write_text(dump(recipe))
     run, params = _prepare(recipe, path)
     settings = recipe.sampling
     run.sampler = start_sampler(run.policy, params, settings, path / "engine", seed=recipe.seed)
@@ -91,42 +91,42 @@ def _take_steps(
     recipe, settings = run.recipe, run.recipe.optimization
     progress = checkpoints.progress()
     step_count = progress.step if progress else 0
-    state = initial_state(params, _optimizer(settings))
+    state = initial_state(params, _make_optimizer(settings))
     if progress:
         state = checkpoints.restore(state)
 
-    step = _compiled_step(run.policy, settings)
-    recent: list[Any] = []
-    mastered = False
+    take_step = _compile_step(run.policy, settings)
+    history: list[Any] = []
+    goals_met = False
     with track("training", settings.max_steps, start=step_count, unit="steps") as advance:
-        while step_count < settings.max_steps and not mastered:
+        while step_count < settings.max_steps and not goals_met:
             if step_count == stop_after:
                 return None
             step_count += 1
             rng = np.random.default_rng(run.seed(10, step_count))
             share = _design_share(recipe.designs, settings, step_count)
-            state, metrics = step(state, run.pool.draw(rng, settings.batch_size, share))
-            recent.append(metrics)
-            last = step_count == settings.max_steps
-            saves_checkpoint = last or step_count % settings.checkpoint_every == 0
+            state, metrics = take_step(state, run.pool.draw(rng, settings.batch_size, share))
+            history.append(metrics)
+            is_last = step_count == settings.max_steps
+            saves_checkpoint = is_last or step_count % settings.checkpoint_every == 0
             if saves_checkpoint or step_count % LOG_EVERY == 0:
-                line = _metrics(step_count, recent, _schedule(settings))
-                recent.clear()
-                _append(run.path / "metrics.jsonl", line)
-                losses = f"plans {line['plan_loss']:.3f}  designs {line['design_loss']:.3f} nats"
-                advance(step_count, losses)
-            if step_count % settings.evaluate_every == 0 or last:
-                validate = last or step_count % recipe.goal.validate_every == 0
+                record = _average_losses(step_count, history, _make_schedule(settings))
+                history.clear()
+                _append_line(run.path / "metrics.jsonl", record)
+                text = f"plans {record['plan_loss']:.3f}  designs {record['design_loss']:.3f} nats"
+                advance(step_count, text)
+            if step_count % settings.evaluate_every == 0 or is_last:
+                validate = is_last or step_count % recipe.goal.validate_every == 0
                 evaluation = _evaluate(run, state.params, step_count, validate=validate)
-                mastered = validate and not shortfalls(evaluation, recipe.goal)
-            if saves_checkpoint or mastered:
+                goals_met = validate and not find_missed_goals(evaluation, recipe.goal)
+            if saves_checkpoint or goals_met:
                 checkpoints.save(state, RunProgress("pretrain", 0, step_count, step_count))
     return state.params, step_count
 
 
-def _append(file: Path, record: dict[str, Any]) -> None:
-    with file.open("a") as lines:
-        print(json.dumps(record), file=lines)
+def _append_line(path: Path, record: dict[str, Any]) -> None:
+    with path.open("a") as file:
+        print(json.dumps(record), file=file)
 
 
 def _prepare(recipe: Recipe, path: Path) -> tuple[_Training, Any]:
@@ -134,26 +134,26 @@ def _prepare(recipe: Recipe, path: Path) -> tuple[_Training, Any]:
     with show_status("drawing boards and contexts"):
         held_out = draw_held_out(recipe, recipe.goal.boards_per_cell)
         plans = draw_plans(recipe, held_out)
-        examples, swaps = (
+        example_rng, swap_rng = (
             np.random.default_rng(derive_seed(recipe.seed, "pretrain", stream)) for stream in (2, 3)
         )
-        designs = draw_examples(examples, recipe.designs)
-        pairs = draw_swaps(swaps, recipe.designs, recipe.goal.contexts)
+        designs = draw_examples(example_rng, recipe.designs)
+        pairs = draw_swaps(swap_rng, recipe.designs, recipe.goal.contexts)
     console.print(f"{len(plans)} plans, {len(designs)} contexts, {len(held_out.boards)} held out.")
-    model, initial = ModelConfig(scratch=recipe.scratch), path / "initial"
-    if not initial.exists():
-        texts = [*_spread(plans, TOKENIZER_PLANS), *_spread(designs, TOKENIZER_DESIGNS)]
-        joined = [text for example in texts for text in example]
+    model, initial_path = ModelConfig(scratch=recipe.scratch), path / "initial"
+    if not initial_path.exists():
+        sample = [*_subsample(plans, TOKENIZER_PLANS), *_subsample(designs, TOKENIZER_DESIGNS)]
+        texts = [text for example in sample for text in example]
         max_len = recipe.sampling.max_model_len
-        write_random_policy(initial, model, joined, max_len=max_len, seed=recipe.seed)
+        write_random_policy(initial_path, model, texts, max_len=max_len, seed=recipe.seed)
     prompt = PromptConfig(max_tokens=recipe.max_tokens, max_steps=MAX_STEPS)
-    policy, params = load_policy(initial, model, prompt, length_bucket=LENGTH_STEP)
-    encoded = map(policy.encode_examples, (plans, designs))
-    pool = ExamplePool(*encoded, pad_id=policy.pad_id)
+    policy, params = load_policy(initial_path, model, prompt, length_bucket=LENGTH_STEP)
+    token_ids = map(policy.encode_examples, (plans, designs))
+    pool = ExamplePool(*token_ids, pad_id=policy.pad_id)
     return _Training(recipe, path, policy, pool, held_out, ReadingTest(policy, pairs)), params
 
 
-def _spread(examples: Sequence[Any], count: int) -> list[Any]:
+def _subsample(examples: Sequence[Any], count: int) -> list[Any]:
     rows = np.linspace(0, len(examples) - 1, min(count, len(examples))).astype(int)
     return [examples[row] for row in rows]
 
@@ -164,18 +164,18 @@ def _design_share(designs: Designs, settings: Optimization, step: int) -> float:
     return designs.initial_share if step <= designs.initial_steps else designs.share
 
 
-def _schedule(settings: Optimization) -> optax.Schedule:
+def _make_schedule(settings: Optimization) -> optax.Schedule:
     """Return a schedule with a linear warmup, a constant phase and a linear decay to 0."""
 
-    def rate(count: Any) -> Any:
-        warmup = jnp.minimum((count + 1) / settings.warmup_steps, 1.0)
-        decay = (settings.max_steps - count) / settings.decay_steps
+    def learning_rate(step: Any) -> Any:
+        warmup = jnp.minimum((step + 1) / settings.warmup_steps, 1.0)
+        decay = (settings.max_steps - step) / settings.decay_steps
         return settings.learning_rate * warmup * jnp.clip(decay, 0.0, 1.0)
 
-    return rate
+    return learning_rate
 
 
-def _optimizer(settings: Optimization) -> optax.GradientTransformation:
+def _make_optimizer(settings: Optimization) -> optax.GradientTransformation:
     """Build Muon (Jordan 2024) for the layers' matrices, after clipping the global norm.
 
     Each layer's update is orthogonalised and scaled to the RMS of an AdamW update (Liu et al. 2025,
@@ -185,24 +185,24 @@ def _optimizer(settings: Optimization) -> optax.GradientTransformation:
     return optax.chain(
         optax.clip_by_global_norm(1.0),
         contrib.muon(
-            _schedule(settings),
+            _make_schedule(settings),
             weight_decay=settings.weight_decay,
             adam_b2=0.95,
-            muon_weight_dimension_numbers=_layer_matrices,
+            muon_weight_dimension_numbers=_label_matrices,
             consistent_rms=0.2,
         ),
     )
 
 
-def _layer_matrices(params: Any) -> Any:
+def _label_matrices(params: Any) -> Any:
     """Return the input and output axes of stacked kernels (N, in, out); None for other leaves."""
     kernel = contrib.MuonDimensionNumbers(reduction_axis=(1,), output_axis=(2,))
     return jax.tree.map(lambda leaf: kernel if leaf.ndim == 3 else None, params)
 
 
 @functools.cache
-def _compiled_step(policy: Policy, settings: Optimization) -> Any:
-    optimizer = _optimizer(settings)
+def _compile_step(policy: Policy, settings: Optimization) -> Any:
+    optimizer = _make_optimizer(settings)
 
     def loss(params: Any, batch: Batch) -> tuple[jax.Array, Metrics]:
         """Return the summed negative log-likelihood of answer tokens, in nats; split it by kind."""
@@ -227,13 +227,13 @@ def _compiled_step(policy: Policy, settings: Optimization) -> Any:
     return step
 
 
-def _metrics(step: int, recent: Sequence[Any], schedule: optax.Schedule) -> dict[str, Any]:
+def _average_losses(step: int, history: Sequence[Any], schedule: optax.Schedule) -> dict[str, Any]:
     """Return the mean losses since the last logged line, in nats per token."""
-    total = {name: sum(float(metrics[name]) for metrics in recent) for name in recent[0]}
+    totals = {name: sum(float(metrics[name]) for metrics in history) for name in history[0]}
     return {
         "step": step,
-        "plan_loss": six_digits(total["plan_nats"] / max(total["plan_tokens"], 1e-9)),
-        "design_loss": six_digits(total["design_nats"] / max(total["design_tokens"], 1e-9)),
+        "plan_loss": six_digits(totals["plan_nats"] / max(totals["plan_tokens"], 1e-9)),
+        "design_loss": six_digits(totals["design_nats"] / max(totals["design_tokens"], 1e-9)),
         "learning_rate": six_digits(schedule(step - 1)),
     }
 
@@ -253,7 +253,7 @@ def _evaluate(run: _Training, params: Any, step: int, *, validate: bool) -> Eval
     flip_rates = {fact: six_digits(rate) for fact, rate in flip_rates.items()}
     valid = _measure_valid_rates(run, params, step) if validate else None
     evaluation = Evaluation(step, six_digits(edit_accuracy), flip_rates, valid)
-    _append(run.path / "evaluations.jsonl", evaluation._asdict())
+    _append_line(run.path / "evaluations.jsonl", evaluation._asdict())
     valid_text = f", valid from {min(valid.values()):.0%}" if valid else ""
     console.print(
         f"step {step}: edit accuracy {edit_accuracy:.1%},"
@@ -284,28 +284,28 @@ def _measure_valid_rates(run: _Training, params: Any, step: int) -> dict[str, fl
 
 def _finish(run: _Training, params: Any, step: int) -> Path:
     """Write the model in bfloat16, and evaluate it after rounding."""
-    rounded = jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), params)
-    rounded_float32 = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), rounded)
-    if missed_goals := shortfalls(
+    rounded_params = jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), params)
+    rounded_float32 = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), rounded_params)
+    if missed_goals := find_missed_goals(
         _evaluate(run, rounded_float32, step, validate=True), run.recipe.goal
     ):
         console.print(f"It falls short of its goal: {', '.join(missed_goals)}.", soft_wrap=True)
-    run.policy.export(rounded, run.path / "model")
+    run.policy.export(rounded_params, run.path / "model")
     console.print(f"{run.path / 'model'}: the model after {step} steps.")
     return run.path / "model"
 
 
-def shortfalls(evaluation: Evaluation, goal: Goal) -> list[str]:
+def find_missed_goals(evaluation: Evaluation, goal: Goal) -> list[str]:
     """Return the goals that an evaluation misses, ignoring cells without answers."""
-    measured = [("edit accuracy", evaluation.edit_accuracy, goal.min_edit_accuracy)]
-    measured += [
+    measurements = [("edit accuracy", evaluation.edit_accuracy, goal.min_edit_accuracy)]
+    measurements += [
         (f"flip rate of {fact}", rate, goal.min_flip_rate)
         for fact, rate in evaluation.flip_rates.items()
     ]
     cells = (evaluation.valid or {}).items()
-    measured += [(f"valid in {cell}", rate, goal.min_valid_rate) for cell, rate in cells]
+    measurements += [(f"valid in {cell}", rate, goal.min_valid_rate) for cell, rate in cells]
     return [
-        f"{name} {rate:.1%} (goal {threshold:.0%})"
-        for name, rate, threshold in measured
-        if rate < threshold
+        f"{name} {rate:.1%} (goal {goal_rate:.0%})"
+        for name, rate, goal_rate in measurements
+        if rate < goal_rate
     ]

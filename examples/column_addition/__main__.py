@@ -103,37 +103,37 @@ class StageOutcome:
 def run_stages(experiment: Experiment, engineer: Engineer) -> Iterator[StageOutcome]:
     """Train, validate and design stage by stage; first yield the validation of the warm start."""
     seed_for, held_out = experiment.seed_for, experiment.held_out()
-    domain, current = experiment.domain(), experiment.initial()
+    domain, configuration = experiment.domain(), experiment.initial()
     designed_from: AdditionConfiguration | None = None
     decision: DecisionKind = "initial"
     history: list[StageHistory] = []
     trainee = experiment.warm_start()
     answers = trainee.answer(held_out, seed_for(_ANSWERS, 0))
-    before = addition_evidence(0, held_out, answers)
-    yield StageOutcome(before, tuple(answers))
+    previous = addition_evidence(0, held_out, answers)
+    yield StageOutcome(previous, tuple(answers))
     for stage in range(1, experiment.stages + 1):
-        sums = draw_sums(current, experiment.instances, seed_for(_SUMS, stage), held_out)
-        rollouts = seed_for(_ROLLOUTS, stage)
-        trainee, training = reinforce(trainee, sums, rollouts, **experiment.training)
+        sums = draw_sums(configuration, experiment.instances, seed_for(_SUMS, stage), held_out)
+        rollout_seed = seed_for(_ROLLOUTS, stage)
+        trainee, training_evidence = reinforce(trainee, sums, rollout_seed, **experiment.training)
         answers = trainee.answer(held_out, seed_for(_ANSWERS, stage))
-        evidence = addition_evidence(stage, held_out, answers, training, sums)
+        evidence = addition_evidence(stage, held_out, answers, training_evidence, sums)
         if stage == experiment.stages:
-            yield StageOutcome(evidence, tuple(answers), current, sums)
+            yield StageOutcome(evidence, tuple(answers), configuration, sums)
             return
         view = StageView(
             domain,
             evidence,
-            current,
+            configuration,
             tuple(history),
             designed_from=designed_from,
-            valid_before=before.valid_rates(),
+            valid_before=previous.valid_rates(),
         )
         seed = partial(seed_for, _DESIGN, stage)
         record = run_design(engineer, view, DesignSettings(), seed=seed)
-        yield StageOutcome(evidence, tuple(answers), current, sums, record)
-        history.append(StageHistory.from_evidence(before, evidence, current, decision))
-        before, decision, designed_from = evidence, record.kind, current
-        current = SPACE.make(record.configuration.values())
+        yield StageOutcome(evidence, tuple(answers), configuration, sums, record)
+        history.append(StageHistory.from_evidence(previous, evidence, configuration, decision))
+        previous, decision, designed_from = evidence, record.kind, configuration
+        configuration = SPACE.make(record.configuration.values())
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -143,8 +143,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         description="A table of digit preferences learns column addition; after each stage an"
         " engineer reads its failures and designs the next stage's sums.",
     )
-    names = f"one of {', '.join(SCRIPTED_ENGINEERS)}, each also as shuffled:NAME"
-    parser.add_argument("--engineer", default="rule", metavar="NAME", help=names)
+    help_text = f"one of {', '.join(SCRIPTED_ENGINEERS)}, each also as shuffled:NAME"
+    parser.add_argument("--engineer", default="rule", metavar="NAME", help=help_text)
     for name in ("stages", "instances", "seed"):
         parser.add_argument(f"--{name}", type=int, default=getattr(Experiment, name), metavar="N")
     parser.add_argument("--context", action="store_true", help="also print what the engineer read")
@@ -156,11 +156,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ValueError as error:
         parser.error(str(error))
     for outcome in run_stages(experiment, engineer):
-        _show(outcome, options.context)
+        _print_outcome(outcome, options.context)
     return 0
 
 
-def _show(outcome: StageOutcome, context: bool) -> None:
+def _print_outcome(outcome: StageOutcome, show_context: bool) -> None:
     evidence, record = outcome.evidence, outcome.record
     print(f"\nstage {evidence.stage}" if evidence.stage else "warm start")
     if outcome.configuration:
@@ -174,7 +174,7 @@ def _show(outcome: StageOutcome, context: bool) -> None:
         print(f"  {group} digits: {tally.valid_percent}% of {tally.count} valid; {failures}")
     if record is None:
         return
-    if context:
+    if show_context:
         print(f"--- what {record.engineer} read\n{record.context}\n---")
     print(f"  design by {record.engineer}: {record.kind}, {record.reason}")
     for change in record.diff:

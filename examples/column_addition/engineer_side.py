@@ -60,19 +60,19 @@ def addition_domain(
     def nearest(group: str, knobs: Knobs) -> Knobs:
         """Return the nearest carry_ratio with enough sums; ties go to the lower one."""
         # Whether a share is rounded down or up depends on the shares of the other groups.
-        exact = knobs["data_ratio"] * instances
-        counts = math.floor(exact + 1e-9), math.ceil(exact - 1e-9)
+        exact_count = knobs["data_ratio"] * instances
+        counts = math.floor(exact_count + 1e-9), math.ceil(exact_count - 1e-9)
         kinds = [(int(group), carries) for carries in (False, True)]
-        room = [count_sums(*kind) - held_counts[kind] for kind in kinds]
-        requested = knobs["carry_ratio"]
+        supply = [count_sums(*kind) - held_counts[kind] for kind in kinds]
+        target = knobs["carry_ratio"]
         grid = [space.from_units(n) for n in range(space.to_units(space.max_carry_ratio) + 1)]
-        for ratio in [requested, *sorted(grid, key=lambda x: (round(abs(x - requested), 9), x))]:
+        for ratio in [target, *sorted(grid, key=lambda x: (round(abs(x - target), 9), x))]:
             quotas = [split_quota(count, ratio) for count in counts]
-            if all(n <= limit for quota in quotas for n, limit in zip(quota, room, strict=True)):
+            if all(n <= k for quota in quotas for n, k in zip(quota, supply, strict=True)):
                 return {**knobs, "carry_ratio": ratio}
         raise InfeasibleError(
             f"{space.group_label} {group}: data_ratio {knobs['data_ratio']:g} asks for"
-            f" {max(counts)} different sums, {sum(room)} can be had"
+            f" {max(counts)} different sums, {sum(supply)} can be had"
         )
 
     return Domain(
@@ -117,7 +117,7 @@ def addition_evidence(
                 completion=text,
             )
             cases[group, failure].append(case)
-    most_frequent = sorted(cases.values(), key=len, reverse=True)[:4]
+    case_groups = sorted(cases.values(), key=len, reverse=True)[:4]
     return StageEvidence(
         stage=stage,
         validation={
@@ -131,10 +131,10 @@ def addition_evidence(
         environment={
             group: {"carry": sum(flags) / len(flags)} for group, flags in sorted(carries.items())
         },
-        failed_cases=tuple(same_failure[0] for same_failure in most_frequent),
+        failed_cases=tuple(same_failure[0] for same_failure in case_groups),
     )
 
 
 def _tally(failures: Sequence[str | None]) -> Tally:
-    wrong = Counter(failure for failure in failures if failure)
-    return Tally(count=len(failures), valid=len(failures) - wrong.total(), failures=wrong)
+    counts = Counter(failure for failure in failures if failure)
+    return Tally(count=len(failures), valid=len(failures) - counts.total(), failures=counts)

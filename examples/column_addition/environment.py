@@ -106,12 +106,12 @@ def draw_sums(
     """
     rng = random.Random(seed)
     sums: list[Sum] = []
-    for (digits, carries), quota in quotas(configuration, count).items():
+    for (digits, carries), quota in compute_quotas(configuration, count).items():
         used_sums = {problem for problem in held_out if problem.kind == (digits, carries)}
-        target = min(len(used_sums) + quota, count_sums(digits, carries))
-        smallest = 10 ** (digits - 1) if digits > 1 else 0
-        while len(used_sums) < target:
-            problem = Sum(*(rng.randrange(smallest, 10**digits) for _ in range(2)))
+        num_sums = min(len(used_sums) + quota, count_sums(digits, carries))
+        minimum = 10 ** (digits - 1) if digits > 1 else 0
+        while len(used_sums) < num_sums:
+            problem = Sum(*(rng.randrange(minimum, 10**digits) for _ in range(2)))
             if problem.carries == carries and problem not in used_sums:
                 used_sums.add(problem)
                 sums.append(problem)
@@ -119,7 +119,7 @@ def draw_sums(
     return tuple(sums)
 
 
-def quotas(configuration: Configuration, count: int) -> dict[tuple[int, bool], int]:
+def compute_quotas(configuration: Configuration, count: int) -> dict[tuple[int, bool], int]:
     """Return the number of sums of each kind (digits, carries) in a stage of `count` sums."""
     groups = configuration.values()
     counts = apportion([knobs["data_ratio"] for knobs in groups.values()], count)
@@ -132,8 +132,8 @@ def quotas(configuration: Configuration, count: int) -> dict[tuple[int, bool], i
 
 def split_quota(count: int, carry_ratio: float) -> tuple[int, int]:
     """Return the numbers of a group's sums without and with a carry; halves round up."""
-    carry = math.floor(count * carry_ratio + 0.5 + 1e-9)
-    return count - carry, carry
+    num_carry = math.floor(count * carry_ratio + 0.5 + 1e-9)
+    return count - num_carry, num_carry
 
 
 def count_sums(digits: int, carries: bool) -> int:
@@ -158,17 +158,17 @@ def check_answer(instance: Sum, text: str) -> tuple[str | None, int | None]:
         carry_missed: the digit would be right without the carry into this column.
         wrong_digit: any other wrong digit.
     """
-    number = text.strip()
-    if not (number.isascii() and number.isdecimal()):
+    answer = text.strip()
+    if not (answer.isascii() and answer.isdecimal()):
         return "parse_error", None
     for column, (expected, digit) in enumerate(
-        zip_longest(str(instance.total)[::-1], number[::-1])
+        zip_longest(str(instance.total)[::-1], answer[::-1])
     ):
         if expected == digit:
             continue
         if expected is None or digit is None:
             return "wrong_length", column
         # Without a carry into this column, the digits' sum would equal the expected digit.
-        missed = int(digit) == instance.digit_sum(column) % 10
-        return "carry_missed" if missed else "wrong_digit", column
+        misses_carry = int(digit) == instance.digit_sum(column) % 10
+        return "carry_missed" if misses_carry else "wrong_digit", column
     return None, None

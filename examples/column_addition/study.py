@@ -45,7 +45,7 @@ SCHEMA = 2
 Results = dict[str, Any]
 
 
-def run_settings() -> Results:
+def get_run_settings() -> Results:
     """Return the JSON values that determine a run apart from its arm and seed.
 
     They include a digest of the code of the engineers and of this example.
@@ -66,10 +66,10 @@ def find_mismatch(results: Results) -> str | None:
     if results.get("schema") != SCHEMA:
         return f"schema must be {SCHEMA}, got {results.get('schema')!r}"
     stored_settings = results["settings"]
-    differing = [key for key, value in run_settings().items() if stored_settings.get(key) != value]
-    if not differing:
+    keys = [key for key, value in get_run_settings().items() if stored_settings.get(key) != value]
+    if not keys:
         return None
-    return f"settings: its runs have other {', '.join(differing)}"
+    return f"settings: its runs have other {', '.join(keys)}"
 
 
 def make_engineer(arm: str, experiment: Experiment) -> Engineer:
@@ -83,11 +83,11 @@ def make_engineer(arm: str, experiment: Experiment) -> Engineer:
 def run_arm(arm: str, seed: int) -> Results:
     """Run one engineer with one seed: verdicts per held-out sum, and the configurations."""
     experiment = Experiment(seed=seed)
-    *_, last = outcomes = list(run_stages(experiment, make_engineer(arm, experiment)))
+    *_, last_outcome = outcomes = list(run_stages(experiment, make_engineer(arm, experiment)))
     held_out = experiment.held_out()
     valid = [
         check_answer(problem, text)[0] is None
-        for problem, text in zip(held_out, last.answers, strict=True)
+        for problem, text in zip(held_out, last_outcome.answers, strict=True)
     ]
     return {
         "valid": "".join(map(str, map(int, valid))),
@@ -102,20 +102,20 @@ def run_study(
 ) -> Iterator[str]:
     """Run the missing arms seed by seed, save the results after each, and yield messages."""
     for seed in seeds:
-        missing = [arm for arm in arms if str(seed) not in results["runs"].setdefault(arm, {})]
-        for arm in missing:
+        missing_arms = [arm for arm in arms if str(seed) not in results["runs"].setdefault(arm, {})]
+        for arm in missing_arms:
             results["runs"][arm][str(seed)] = run_arm(arm, seed)
-        if missing:
+        if missing_arms:
             write_bytes_atomic(path, gzip.compress(json.dumps(results).encode(), mtime=0))
-            yield f"seed {seed}: {len(missing)} runs"
+            yield f"seed {seed}: {len(missing_arms)} runs"
 
 
-def rates(runs: Mapping[str, Results], seeds: Sequence[str]) -> np.ndarray:
+def compute_rates(runs: Mapping[str, Results], seeds: Sequence[str]) -> np.ndarray:
     """Return the valid rate of each seed, float (S,)."""
     return np.array([np.mean([int(c) for c in runs[seed]["valid"]]) for seed in seeds])
 
 
-def interval(differences: np.ndarray) -> tuple[float, float, float]:
+def bootstrap_interval(differences: np.ndarray) -> tuple[float, float, float]:
     """Return the mean over seeds and its 95% percentile interval by a bootstrap of the seeds."""
     rng = np.random.default_rng(0)
     resamples = rng.integers(len(differences), size=(RESAMPLES, len(differences)))
@@ -123,36 +123,36 @@ def interval(differences: np.ndarray) -> tuple[float, float, float]:
     return float(differences.mean()), float(low), float(high)
 
 
-def report(results: Results) -> str:
+def format_report(results: Results) -> str:
     """Write the table of arms and the contrasts, in points."""
     runs = results["runs"]
     seeds = sorted(set.intersection(*map(set, runs.values())) if runs else (), key=int)
     if len(seeds) < 2:
         return "fewer than two seeds are complete"
-    by_arm = {arm: 100 * rates(arm_runs, seeds) for arm, arm_runs in runs.items()}
-    baseline_arm = "fixed" if "fixed" in by_arm else next(iter(by_arm))
-    baseline, title = by_arm[baseline_arm], f"minus {baseline_arm}"
+    rates = {arm: 100 * compute_rates(arm_runs, seeds) for arm, arm_runs in runs.items()}
+    baseline_arm = "fixed" if "fixed" in rates else next(iter(rates))
+    baseline, title = rates[baseline_arm], f"minus {baseline_arm}"
     lines = [f"{len(seeds)} seeds; valid rates in per cent, differences in points", ""]
     lines.append(f"{'arm':<32}{'valid':>7}{title:>14}   95% interval")
-    for arm in sorted(by_arm, key=lambda arm: -by_arm[arm].mean()):
-        lines.append(f"{arm:<32}{by_arm[arm].mean():>7.1f}" + _line(by_arm[arm], baseline))
-    constants = [arm for arm in by_arm if arm in CONSTANTS]
+    for arm in sorted(rates, key=lambda arm: -rates[arm].mean()):
+        lines.append(f"{arm:<32}{rates[arm].mean():>7.1f}" + _format_line(rates[arm], baseline))
+    constants = [arm for arm in rates if arm in CONSTANTS]
     extremes = {
-        "best constant": max(constants, key=lambda arm: by_arm[arm].mean(), default=""),
-        "worst constant": min(constants, key=lambda arm: by_arm[arm].mean(), default=""),
+        "best constant": max(constants, key=lambda arm: rates[arm].mean(), default=""),
+        "worst constant": min(constants, key=lambda arm: rates[arm].mean(), default=""),
     }
     lines += ["", "contrasts"]
     for pair in CONTRASTS:
-        ours, theirs = (extremes.get(name, name) for name in pair)
-        if ours in by_arm and theirs in by_arm:
-            name = f"{ours} - {theirs}"
-            lines.append(f"{name:<39}" + _line(by_arm[ours], by_arm[theirs]))
+        arm_1, arm_2 = (extremes.get(name, name) for name in pair)
+        if arm_1 in rates and arm_2 in rates:
+            name = f"{arm_1} - {arm_2}"
+            lines.append(f"{name:<39}" + _format_line(rates[arm_1], rates[arm_2]))
     return "\n".join(lines)
 
 
-def _line(ours: np.ndarray, theirs: np.ndarray) -> str:
-    value, low, high = interval(ours - theirs)
-    return f"{value:>+14.2f}   [{low:+.2f}, {high:+.2f}]"
+def _format_line(rates: np.ndarray, baseline: np.ndarray) -> str:
+    mean, low, high = bootstrap_interval(rates - baseline)
+    return f"{mean:>+14.2f}   [{low:+.2f}, {high:+.2f}]"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -166,22 +166,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--report", action="store_true", help="run nothing")
     options = parser.parse_args(arguments)
     arms = options.arms.split(",") if options.arms else list(ARMS)
-    if unknown := [arm for arm in arms if arm not in ARMS]:
-        parser.error(f"--arms must be among {', '.join(ARMS)}, got {', '.join(unknown)}")
+    if unknown_arms := [arm for arm in arms if arm not in ARMS]:
+        parser.error(f"--arms must be among {', '.join(ARMS)}, got {', '.join(unknown_arms)}")
     if options.seeds < 2:
         parser.error(f"--seeds must be at least 2, got {options.seeds}")
     results: Results = {"schema": SCHEMA, "python": platform.python_version(), "runs": {}}
-    results["settings"] = run_settings()
+    results["settings"] = get_run_settings()
     if options.json.exists():
         results = json.loads(gzip.decompress(options.json.read_bytes()))
     if not options.report:
         seeds = map(str, range(options.seeds))
-        complete = all(seed in results["runs"].get(arm, {}) for seed in seeds for arm in arms)
-        if not complete and (problem := find_mismatch(results)):
-            parser.error(f"--json: {options.json}: {problem}; give another file, or use --report")
+        is_complete = all(seed in results["runs"].get(arm, {}) for seed in seeds for arm in arms)
+        if not is_complete and (mismatch := find_mismatch(results)):
+            parser.error(f"--json: {options.json}: {mismatch}; give another file, or use --report")
         for line in run_study(arms, range(options.seeds), results, options.json):
             print(line, file=sys.stderr, flush=True)
-    print(report(results))
+    print(format_report(results))
     return 0
 
 

@@ -28,17 +28,17 @@ class Trainee:
     def probabilities(self, columns: np.ndarray) -> np.ndarray:
         """Return the action probabilities, float64 (n, L, 11), for columns, int (n, L, 2)."""
         logits = self.plain[columns[..., 0]] + self.carried[columns[..., 0], columns[..., 1]]
-        powers = np.exp(logits - logits.max(axis=-1, keepdims=True))
-        return np.asarray(powers / powers.sum(axis=-1, keepdims=True))
+        exponentials = np.exp(logits - logits.max(axis=-1, keepdims=True))
+        return np.asarray(exponentials / exponentials.sum(axis=-1, keepdims=True))
 
     def draw(self, columns: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """Draw one action per column, int (n, L); actions after the first END have no effect."""
-        cumulated = self.probabilities(columns).cumsum(axis=-1)
-        return np.asarray((rng.random((*columns.shape[:2], 1)) > cumulated[..., :-1]).sum(axis=-1))
+        cumulative = self.probabilities(columns).cumsum(axis=-1)
+        return np.asarray((rng.random((*columns.shape[:2], 1)) > cumulative[..., :-1]).sum(axis=-1))
 
     def answer(self, sums: Sequence[Sum], seed: int) -> list[str]:
         """Draw one answer to each sum."""
-        return texts_of(self.draw(columns_of(sums), np.random.default_rng(seed)))
+        return format_answers(self.draw(make_columns(sums), np.random.default_rng(seed)))
 
     def gradient_step(
         self, columns: np.ndarray, actions: np.ndarray, weight: np.ndarray
@@ -56,7 +56,7 @@ UNTRAINED = Trainee(np.zeros((_NO_DIGITS + 1, END + 1)), np.zeros((_NO_DIGITS + 
 """A trainee with equally likely actions."""
 
 
-def columns_of(sums: Sequence[Sum]) -> np.ndarray:
+def make_columns(sums: Sequence[Sum]) -> np.ndarray:
     """Return the digit sum and carry of each column, lowest first, int (n, L, 2)."""
     # Two columns more than digits: one for the highest carry, one for the end.
     width = max(problem.digits for problem in sums) + 2
@@ -73,11 +73,11 @@ def columns_of(sums: Sequence[Sum]) -> np.ndarray:
 
 def written_mask(actions: np.ndarray) -> np.ndarray:
     """Return a mask of the actions up to and including the first END, bool (n, L)."""
-    ended = actions == END
-    return np.asarray(ended.cumsum(axis=1) - ended == 0)
+    is_end = actions == END
+    return np.asarray(is_end.cumsum(axis=1) - is_end == 0)
 
 
-def texts_of(actions: np.ndarray) -> list[str]:
+def format_answers(actions: np.ndarray) -> list[str]:
     """Return the answers as texts, highest digit first."""
     rows = ([*row, END] for row in actions.tolist())
     return ["".join(map(str, reversed(row[: row.index(END)]))) for row in rows]
@@ -85,7 +85,7 @@ def texts_of(actions: np.ndarray) -> list[str]:
 
 def imitate(trainee: Trainee, sums: Sequence[Sum], passes: int, learning_rate: float) -> Trainee:
     """Imitate the correct answers; each pass over them is one gradient step."""
-    columns = columns_of(sums)
+    columns = make_columns(sums)
     actions = np.full(columns.shape[:2], END)
     for row, problem in enumerate(sums):
         actions[row, : len(str(problem.total))] = [
@@ -101,9 +101,9 @@ def reinforce(
     sums: Sequence[Sum],
     seed: int,
     *,
-    updates: int = 60,
-    prompts: int = 16,
-    answers: int = 16,
+    num_updates: int = 60,
+    num_prompts: int = 16,
+    num_answers: int = 16,
     learning_rate: float = 0.2,
 ) -> tuple[Trainee, TrainingEvidence]:
     """Train with policy gradients on the verifier's reward: 1 for a right answer, otherwise 0.
@@ -112,16 +112,16 @@ def reinforce(
     answers to the same prompt. Every answer is used once, so no ratio is ever clipped.
     """
     rng = np.random.default_rng(seed)
-    columns, digits = columns_of(sums), np.array([problem.digits for problem in sums])
-    rows_by_update = rng.integers(len(sums), size=(updates, prompts))
-    rewards = np.zeros((updates, prompts, answers))
-    entropies, lengths = np.zeros((2, updates))
-    for update in range(updates):
-        rows = np.repeat(rows_by_update[update], answers)
+    columns, digits = make_columns(sums), np.array([problem.digits for problem in sums])
+    rows_by_update = rng.integers(len(sums), size=(num_updates, num_prompts))
+    rewards = np.zeros((num_updates, num_prompts, num_answers))
+    entropies, lengths = np.zeros((2, num_updates))
+    for update in range(num_updates):
+        rows = np.repeat(rows_by_update[update], num_answers)
         actions = trainee.draw(columns[rows], rng)
-        pairs = zip(rows, texts_of(actions), strict=True)
+        pairs = zip(rows, format_answers(actions), strict=True)
         valid = [check_answer(sums[row], text) == (None, None) for row, text in pairs]
-        rewards[update] = np.reshape(valid, (prompts, answers))
+        rewards[update] = np.reshape(valid, (num_prompts, num_answers))
         advantage = rewards[update] - rewards[update].mean(axis=1, keepdims=True)
         advantage /= np.maximum(rewards[update].std(axis=1, keepdims=True), 1e-6)
         probabilities = np.maximum(trainee.probabilities(columns[rows]), 1e-12)
@@ -129,11 +129,11 @@ def reinforce(
             -(probabilities * np.log(probabilities)).sum(axis=-1)[written_mask(actions)].mean()
         )
         lengths[update] = written_mask(actions).sum(axis=1).mean()
-        weight = learning_rate / answers * advantage.ravel()
+        weight = learning_rate / num_answers * advantage.ravel()
         trainee = trainee.gradient_step(columns[rows], actions, weight)
     rates = rewards.mean(axis=2)
     return trainee, TrainingEvidence(
-        updates=updates,
+        updates=num_updates,
         instances=len(np.unique(rows_by_update)),
         reward_first=rates[0].mean(),
         reward_last=rates[-1].mean(),

@@ -28,8 +28,8 @@ class EngineerSampler(TaskSampler):
 
     def __init__(self, tasks: Sequence[Any], engineer: Engineer, stage: int = 64) -> None:
         self.tasks, self.stage = list(tasks), stage
-        data = [task.data for task in self.tasks]
-        self.pool = RowPool([row.group for row in data], [row.difficulty for row in data])
+        task_data = [task.data for task in self.tasks]
+        self.pool = RowPool([row.group for row in task_data], [row.difficulty for row in task_data])
         domain = knob_domain(self.pool.groups, {"difficulty": "quantile of the task's difficulty"})
         self.designer = Designer(domain, engineer)
         self.draws, self.seen = 0, 0
@@ -72,12 +72,12 @@ class EngineerSampler(TaskSampler):
 def main(updates: int = 512) -> Learner:
     """Train the artificial learner on one task after another, and print each stage."""
     rng = np.random.default_rng(0)
-    data = [
+    task_data = [
         SimpleNamespace(group=group, difficulty=float(rng.random()))
         for group in ("grids", "words")
         for _ in range(200)
     ]
-    tasks = [SimpleNamespace(data=row) for row in data]
+    tasks = [SimpleNamespace(data=row) for row in task_data]
     sampler, learner = EngineerSampler(tasks, LearnabilityEngineer()), Learner(("grids", "words"))
     for update in range(1, updates + 1):
         task = next(sampler)

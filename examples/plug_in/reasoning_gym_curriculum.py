@@ -33,32 +33,32 @@ def configure(experiment: CurriculumExperiment, configuration: KnobValues) -> No
         composite.update_dataset_weight(name, knobs["data_ratio"])
 
 
-def counts_of(experiment: CurriculumExperiment) -> dict[str, tuple[int, int]]:
+def count_answers(experiment: CurriculumExperiment) -> dict[str, tuple[int, int]]:
     """Return the numbers of right answers and of all answers on the score board."""
     boards = experiment.score_board.scores.items()
     return {name: (sum(score == 1.0 for score in board), len(board)) for name, board in boards}
 
 
-def main(stages: int = 8, entries: int = 64) -> Learner:
+def main(stages: int = 8, num_entries: int = 64) -> Learner:
     """Train the artificial learner on real entries, stage by stage, and print each design."""
     domain = knob_domain(
         DATASETS, {"difficulty": "level of every attribute"}, step=0.1, min_share=0.1
     )
     designer = Designer(domain, LearnabilityEngineer())
-    easiest = {name: CurriculumAttributeConfig({"*": 0}) for name in DATASETS}
-    config = CurriculumExperimentConfig(easiest)
-    experiment = CurriculumExperiment("plug_in", config, size=stages * entries, seed=0)
+    levels = {name: CurriculumAttributeConfig({"*": 0}) for name in DATASETS}
+    config = CurriculumExperimentConfig(levels)
+    experiment = CurriculumExperiment("plug_in", config, size=stages * num_entries, seed=0)
     learner = Learner(DATASETS, speed=0.05)
     configure(experiment, designer.configuration)
     for stage in range(stages):
-        for number in range(stage * entries, (stage + 1) * entries):
-            entry = experiment.get_dataset_entry(number)
+        for index in range(stage * num_entries, (stage + 1) * num_entries):
+            entry = experiment.get_dataset_entry(index)
             name = entry["metadata"]["source_dataset"]
             difficulty = designer.configuration[name]["difficulty"]
             for valid in learner.answers(name, difficulty):
                 answer = entry["answer"] if valid else "no idea"
                 experiment.score_answer_with_id(answer, entry["metadata"]["entry_id"])
-        record = designer.design(counts_of(experiment))
+        record = designer.design(count_answers(experiment))
         print(stage + 1, record.reason, designer.configuration)
         configure(experiment, designer.configuration)
         for name in DATASETS:

@@ -36,12 +36,12 @@ class EngineerDataset(RLHFDataset):
 
     STAGE = 8
 
-    def __init__(self, data_files: Any, *arguments: Any, config: Any, **more: Any) -> None:
-        super().__init__(data_files, *arguments, config=config, **more)
+    def __init__(self, data_files: Any, *arguments: Any, config: Any, **options: Any) -> None:
+        super().__init__(data_files, *arguments, config=config, **options)
         # verl makes the validation set of the same class, whose rows stay as they are.
-        files = config.train_files
+        train_files = config.train_files
         self.trains = list(self.original_data_files) == (
-            [files] if isinstance(files, str) else list(files)
+            [train_files] if isinstance(train_files, str) else list(train_files)
         )
         difficulties = [info["difficulty"] for info in self.dataframe["extra_info"]]
         self.pool = RowPool(list(self.dataframe["data_source"]), difficulties)

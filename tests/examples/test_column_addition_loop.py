@@ -20,10 +20,10 @@ from engineer.context import STYLES
 from examples.column_addition.__main__ import SPACE, Experiment, main, run_stages
 from examples.column_addition.engineer_side import STATISTICS, addition_evidence
 from examples.column_addition.environment import Sum, check_answer, draw_sums
-from examples.column_addition.trainee import END, UNTRAINED, Trainee, columns_of, reinforce
+from examples.column_addition.trainee import END, UNTRAINED, Trainee, make_columns, reinforce
 from tests.examples.additions import CURRENT, make_group
 
-EXPERIMENT = Experiment(stages=4, training={"updates": 20})
+EXPERIMENT = Experiment(stages=4, training={"num_updates": 20})
 
 
 @pytest.fixture(scope="module")
@@ -94,8 +94,8 @@ def test_trainee_learns_carries_from_carrying_sums():
     test_sums = [problem for problem in held_out if problem.digits == 2 and problem.carries]
     rates = {}
     for ratio in (0.0, 1.0):
-        training_sums = draw_sums(make_group(2, ratio), 128, seed=1, held_out=held_out)
-        trainee, evidence = reinforce(EXPERIMENT.warm_start(), training_sums, seed=2, updates=120)
+        sums = draw_sums(make_group(2, ratio), 128, seed=1, held_out=held_out)
+        trainee, evidence = reinforce(EXPERIMENT.warm_start(), sums, seed=2, num_updates=120)
         rates[ratio] = measure_rate(trainee, test_sums)
         assert evidence.reward_last > evidence.reward_first
     assert rates[1.0] > rates[0.0] + 0.15
@@ -103,7 +103,7 @@ def test_trainee_learns_carries_from_carrying_sums():
 
 
 def test_gradient_step_follows_the_log_probability():
-    columns = columns_of([Sum(8, 5)])  # 13, then a carry, then nothing
+    columns = make_columns([Sum(8, 5)])  # 13, then a carry, then nothing
     rng = np.random.default_rng(0)
     shapes = (table.shape for table in vars(UNTRAINED).values())
     base = Trainee(*(rng.normal(size=shape) for shape in shapes))
@@ -156,7 +156,7 @@ def test_run_depends_on_its_seed_only(outcomes):
 
 @pytest.mark.parametrize("name", [*SCRIPTED_ENGINEERS, "shuffled:learnability"])
 def test_scripted_engineers_design_sums(name):
-    training = {"updates": 3, "prompts": 8, "answers": 4}
+    training = {"num_updates": 3, "num_prompts": 8, "num_answers": 4}
     experiment = Experiment(stages=3, instances=40, training=training)
     engineer = scripted_engineer(name, RunSettings(SPACE, experiment.initial(), 3, 0))
     for outcome in run_stages(experiment, engineer):

@@ -8,7 +8,7 @@ import pytest
 from engineer import scripted_engineer
 from engineer.bench import Prior, draw_learners, play, select_learners
 from engineer.bench.version import STAGES, track
-from examples.base_model.by_return import DESIGNS, main, play_on, roll_out
+from examples.base_model.by_return import NUM_DESIGNS, main, play_on, roll_out
 from training.sampling.sampler import Completion, SamplingRequest
 
 DOMAIN = track(2).domain
@@ -44,7 +44,7 @@ def test_play_on_without_answers_follows_the_rule():
 
 
 def test_play_on_replays_answers_then_asks_the_rule():
-    unchanged_rates, contexts = play_on([[KEEP] * DESIGNS] * 3, LEARNERS, DOMAIN)
+    unchanged_rates, contexts = play_on([[KEEP] * NUM_DESIGNS] * 3, LEARNERS, DOMAIN)
     np.testing.assert_array_equal(unchanged_rates, compute_final_rates("fixed"))
     assert contexts == [""] * 3
     final_rates, contexts = play_on([[KEEP], [HARDER, HARDER], []], LEARNERS, DOMAIN)
@@ -63,10 +63,10 @@ def test_roll_out_rewards_each_design_by_its_own_run():
     prompts, designs, rewards = roll_out(
         run, policy, LEARNERS, DOMAIN, n=4, temperature=1.0, update=0
     )
-    assert len(prompts) == DESIGNS * 3
-    assert len(designs) == DESIGNS * 3 * 4
-    assert rewards.shape == (DESIGNS * 3, 4)
-    for stage in range(DESIGNS):
+    assert len(prompts) == NUM_DESIGNS * 3
+    assert len(designs) == NUM_DESIGNS * 3 * 4
+    assert rewards.shape == (NUM_DESIGNS * 3, 4)
+    for stage in range(NUM_DESIGNS):
         for i in range(3):
             learner = select_learners(LEARNERS, [i, i])
             texts = [[*[KEEP] * stage, answer] for answer in (KEEP, HARDER)]

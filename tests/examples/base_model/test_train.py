@@ -78,7 +78,7 @@ def test_optimizer_step_is_orthogonal():
     gradient["kernel"] = kernel + 5.0 * kernel[:, :, :1] * kernel[:, :1, :]
     learning_rate = 0.01
     settings = Optimization(learning_rate=learning_rate, warmup_steps=1, weight_decay=0.0)
-    optimizer = loop._optimizer(settings)
+    optimizer = loop._make_optimizer(settings)
     updates, _ = optimizer.update(gradient, optimizer.init(gradient), gradient)
     for matrix, update in zip(gradient["kernel"], updates["kernel"], strict=True):
         singular_values = np.linalg.svd(np.asarray(matrix), compute_uv=False)
