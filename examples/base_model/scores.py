@@ -52,7 +52,7 @@ class ReadingTest:
         """
         tokens = self._predict_tokens(params)
         labels = np.asarray(self._sequences.input_ids)
-        edits_right = (tokens == labels)[self._edits].mean()
+        edit_accuracy = (tokens == labels)[self._edits].mean()
         num_pairs = len(self._facts)
         changes: dict[str, list[np.ndarray]] = defaultdict(list)
         for row, fact in enumerate(self._facts):
@@ -65,7 +65,7 @@ class ReadingTest:
         flip_rates = {
             fact: float(np.concatenate(shares).mean()) for fact, shares in changes.items()
         }
-        return float(edits_right), flip_rates
+        return float(edit_accuracy), flip_rates
 
     def _predict_tokens(self, params: Any) -> np.ndarray:
         """Return the most probable token at each position, int (B, L)."""
