@@ -33,11 +33,11 @@ from training.run.directory import RunDirectory
 from training.sampling.sampler import SamplingRequest
 from training.schema import RunConfig, load
 
-CHOICE = {"levels": 2, "boards_per_cell": 6, "answers": 4}
+ATLAS_SETTINGS = {"levels": 2, "boards_per_cell": 6, "answers": 4}
 
 
 def make_config(**engineer: Any) -> RunConfig:
-    return RunConfig.model_validate(CONFIG | {"engineer": {"atlas": CHOICE} | engineer})
+    return RunConfig.model_validate(CONFIG | {"engineer": {"atlas": ATLAS_SETTINGS} | engineer})
 
 
 @pytest.fixture(scope="module")
@@ -52,45 +52,45 @@ def validation(config: RunConfig) -> InstanceSet:
 
 def test_atlas_boards_are_new_and_seeded_by_stage(config, validation):
     cells = get_atlas_cells(config)
-    boards, cell_of = draw_atlas_boards(config, 2, cells, validation)
+    boards, cell_indices = draw_atlas_boards(config, 2, cells, validation)
     assert len(cells) == 3 * 2 * 2
-    assert np.bincount(cell_of).tolist() == [6] * len(cells)
-    for row, number in enumerate(cell_of):
-        group, knobs = cells[number]
+    assert np.bincount(cell_indices).tolist() == [6] * len(cells)
+    for row, index in enumerate(cell_indices):
+        group, knobs = cells[index]
         grid = "".join(boards.grid(row))
         assert int(boards.instances.size[row]) == int(group)
         assert grid.count("H") == holes_on_board(int(group), knobs["hole_ratio"])
         assert bool(boards.solutions.needs_wait[row]) == (knobs["wait_ratio"] == 1.0)
-    repeated, _ = draw_atlas_boards(config, 2, cells, validation)
-    later, _ = draw_atlas_boards(config, 3, cells, validation)
+    repeated_boards, _ = draw_atlas_boards(config, 2, cells, validation)
+    later_boards, _ = draw_atlas_boards(config, 3, cells, validation)
     # With the same key, but with these boards as the validation set.
-    avoiding, _ = draw_atlas_boards(config, 2, cells, boards)
-    instances, same, other_stage, held_out, avoided = (
+    other_boards, _ = draw_atlas_boards(config, 2, cells, boards)
+    digests, repeated_digests, later_digests, validation_digests, other_digests = (
         {tuple(row) for row in np.asarray(board_digests(board_list.instances)).tolist()}
-        for board_list in (boards, repeated, later, validation, avoiding)
+        for board_list in (boards, repeated_boards, later_boards, validation, other_boards)
     )
-    assert instances == same
-    assert instances != other_stage
-    assert len(instances) == len(boards)
-    assert not instances & held_out
-    assert not instances & avoided
+    assert digests == repeated_digests
+    assert digests != later_digests
+    assert len(digests) == len(boards)
+    assert not digests & validation_digests
+    assert not digests & other_digests
 
 
-class Solver:
+class FakePolicy:
     """A policy and its sampler: a board is solved as often as its cell says, by an optimal plan."""
 
     stop_ids = (0,)
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, solved: Callable[[int], int]) -> None:
-        self.solved, self.calls, self.synced = solved, [], 0
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, count_solved: Callable[[int], int]) -> None:
+        self.count_solved, self.calls, self.num_syncs = count_solved, [], 0
         draw = phase.draw_atlas_boards
 
-        def draw_and_keep(*arguments: Any) -> Any:
-            self.boards, self.cell_of = draw(*arguments)
+        def record_draw(*arguments: Any) -> Any:
+            self.boards, self.cells = draw(*arguments)
             self.rows = iter(range(len(self.boards)))
-            return self.boards, self.cell_of
+            return self.boards, self.cells
 
-        monkeypatch.setattr(phase, "draw_atlas_boards", draw_and_keep)
+        monkeypatch.setattr(phase, "draw_atlas_boards", record_draw)
 
     def encode_board(self, board: object) -> list[int]:
         return [next(self.rows)]
@@ -99,47 +99,47 @@ class Solver:
         self.calls.append((len(request.prompts), request.n, request.temperature, request.seed))
         return [
             [
-                SimpleNamespace(token_ids=(row, number < self.solved(int(self.cell_of[row]))))
-                for number in range(request.n)
+                SimpleNamespace(token_ids=(row, index < self.count_solved(int(self.cells[row]))))
+                for index in range(request.n)
             ]
             for (row,) in request.prompts
         ]
 
     def decode(self, token_ids: tuple[int, bool], prompt: Sequence[int]) -> str:
-        row, solved = token_ids
-        return target(np.asarray(self.boards.solutions.plan[row])) if solved else "no idea"
+        row, is_solved = token_ids
+        return target(np.asarray(self.boards.solutions.plan[row])) if is_solved else "no idea"
 
     def tensors(self, params: object) -> object:
         return params
 
     def sync(self, tensors: object) -> None:
-        self.synced += 1
+        self.num_syncs += 1
 
 
 @pytest.fixture
 def run(config, validation, monkeypatch, tmp_path) -> Any:
-    policy = Solver(monkeypatch, lambda cell: cell % 5)
+    policy = FakePolicy(monkeypatch, lambda cell: cell % 5)
     directory = RunDirectory(tmp_path)
     return SimpleNamespace(config=config, directory=directory, policy=policy, validation=validation)
 
 
 def test_atlas_counts_valid_answers_per_board(config, validation, monkeypatch):
-    policy: Any = Solver(monkeypatch, lambda cell: cell % 5)
+    policy: Any = FakePolicy(monkeypatch, lambda cell: cell % 5)
     monkeypatch.setattr(phase, "CHUNK", 40)
     atlas = measure_atlas(config, policy, policy, 2, validation)
-    for number, cell in enumerate(atlas.cells):
-        assert cell.boards == tuple(6 if k == number % 5 else 0 for k in range(5))
+    for index, cell in enumerate(atlas.cells):
+        assert cell.boards == tuple(6 if k == index % 5 else 0 for k in range(5))
     assert [(cell.group, cell.knobs) for cell in atlas.cells] == get_atlas_cells(config)
     assert atlas.rollouts == 12 * 6 * 4
-    sizes, answers, temperatures, seeds = zip(*policy.calls, strict=True)
-    assert (sizes, set(answers)) == ((10,) * 7 + (2,), {4})
+    num_prompts, num_answers, temperatures, seeds = zip(*policy.calls, strict=True)
+    assert (num_prompts, set(num_answers)) == ((10,) * 7 + (2,), {4})
     assert set(temperatures) == {config.sampling.temperature}
     assert len(set(seeds)) == len(seeds)
 
 
 def test_atlas_leaves_infeasible_cells_empty(monkeypatch):
-    config = load(TINY, [f"engineer.atlas={CHOICE}", "environment.max_candidates=20000"])
-    policy: Any = Solver(monkeypatch, lambda cell: 2)
+    config = load(TINY, [f"engineer.atlas={ATLAS_SETTINGS}", "environment.max_candidates=20000"])
+    policy: Any = FakePolicy(monkeypatch, lambda cell: 2)
     atlas = measure_atlas(config, policy, policy, 1, validation_set(config))
     counts = {(cell.group, *cell.knobs.values()): cell.count for cell in atlas.cells}
     assert counts["2", 0.0, 1.0] == 0  # no 2x2 board needs a wait
@@ -153,13 +153,13 @@ def test_atlas_is_measured_once_for_its_settings(run, config):
     result = SimpleNamespace(stage=1, gate=None)
     state: Any = SimpleNamespace(params=())
     record = get_or_measure_atlas(run, policy, state, [None, result])
-    assert (record.stage, record.weights, policy.synced) == (1, 1, 1)
+    assert (record.stage, record.weights, policy.num_syncs) == (1, 1, 1)
     text = directory.stage(1).atlas.path.read_text()
-    policy.solved = lambda cell: 0
+    policy.count_solved = lambda cell: 0
     assert get_or_measure_atlas(run, policy, state, [None, result]) == record
     assert directory.stage(1).atlas.path.read_text() == text
-    assert policy.synced == 1
-    other_levels = make_config(atlas=CHOICE | {"levels": 3})
+    assert policy.num_syncs == 1
+    other_levels = make_config(atlas=ATLAS_SETTINGS | {"levels": 3})
     with pytest.raises(UserError, match=r"stages/1/atlas.json: its cells differ from"):
         read_atlas(directory, other_levels, 1)
     shutil.copytree(directory.stage(1).path, directory.stage(2).path)
@@ -174,13 +174,13 @@ def test_atlas_is_measured_once_for_its_settings(run, config):
 )
 def test_atlas_names_weights_in_force(restored, weights, run, monkeypatch):
     """If the gate restores a checkpoint after stage 2, training continues from stage 1."""
-    synced: list[object] = []
-    monkeypatch.setattr(run.policy, "sync", synced.append)
+    synced_params: list[object] = []
+    monkeypatch.setattr(run.policy, "sync", synced_params.append)
     gate = SimpleNamespace(restored=restored, reference=1)
     results: Any = [None, None, SimpleNamespace(stage=2, gate=gate)]
     state: Any = SimpleNamespace(params="weights in force")
     assert get_or_measure_atlas(run, run.policy, state, results).weights == weights
-    assert synced == ["weights in force"]
+    assert synced_params == ["weights in force"]
 
 
 def test_last_atlas_is_measured_once_outside_the_stage(run, config):
@@ -190,7 +190,7 @@ def test_last_atlas_is_measured_once_outside_the_stage(run, config):
     record = read_atlas(directory, config, 2)
     assert (record.stage, record.weights) == (2, 2)
     assert record == directory.report_atlas(2).read()  # not one of the stage's files
-    policy.solved = lambda cell: 0
+    policy.count_solved = lambda cell: 0
     measure_last_atlas(run, policy, results)
     assert read_atlas(directory, config, 2) == record
     directory.stage(2).atlas.write(record)  # as learning to design would have
@@ -201,12 +201,12 @@ def test_last_atlas_is_measured_once_outside_the_stage(run, config):
 
 @pytest.mark.slow
 def test_resumed_run_measures_its_last_atlas(tmp_path, monkeypatch):
-    config = load(TINY, [f"engineer.atlas={CHOICE | {'after_last': True}}"])
-    last, measured, measure = config.stages.count, [], phase.measure_atlas
+    config = load(TINY, [f"engineer.atlas={ATLAS_SETTINGS | {'after_last': True}}"])
+    last_stage, measured_weights, measure = config.stages.count, [], phase.measure_atlas
 
-    def record_weights(config: Any, policy: Any, sampler: Any, *others: Any) -> Any:
-        measured.append(sampler.weights)
-        return measure(config, policy, sampler, *others)
+    def record_weights(config: Any, policy: Any, sampler: Any, *arguments: Any) -> Any:
+        measured_weights.append(sampler.weights)
+        return measure(config, policy, sampler, *arguments)
 
     directory = RunDirectory(tmp_path)
     with without_vllm():
@@ -216,8 +216,8 @@ def test_resumed_run_measures_its_last_atlas(tmp_path, monkeypatch):
         assert not directory.finished()
         monkeypatch.setattr(phase, "measure_atlas", record_weights)
         loop.run(config, tmp_path)
-        with closing(StandInSampler(directory.stage(last).policy, None)) as sampler:
-            assert measured == [sampler.weights]
-    assert directory.report_atlas(last).read().weights == last
+        with closing(StandInSampler(directory.stage(last_stage).policy, None)) as sampler:
+            assert measured_weights == [sampler.weights]
+    assert directory.report_atlas(last_stage).read().weights == last_stage
     assert "<h2>Learnability</h2>" in (tmp_path / "report.html").read_text()
     assert not any(stage.problems for stage in audit_run(tmp_path))

@@ -33,64 +33,65 @@ LEARNING = {"updates": 3, "designs": 8}
 CONTEXT = "stage first\nn3 valid5 goal none ? ? data5 ? hole0 ? wait0 ?\nedits\n"
 
 
-def tiny(**engineer: Any) -> RunConfig:
+def make_config(**settings: Any) -> RunConfig:
     tree = yaml.safe_load(TINY.read_text())
-    text_model = engineer.get("style") == "full"
-    choice = {"kind": "checkpoint", "style": "compact", "learning": LEARNING}
+    is_text_model = settings.get("style") == "full"
+    defaults = {"kind": "checkpoint", "style": "compact", "learning": LEARNING}
     tree["engineer"] |= {"atlas": {"levels": 2, "boards_per_cell": 4, "answers": 4}}
-    tree["engineer"] |= choice | engineer
+    tree["engineer"] |= defaults | settings
     tree["grpo"]["learning_rate"] = 3e-3
-    if text_model:
+    if is_text_model:
         tree["sampling"]["max_model_len"] = 4096
     else:
         tree["rehearsal"] = {"contexts": 4, "weight": 0.1}
     return RunConfig.model_validate(tree)
 
 
-def make_atlas(config: RunConfig, valid: Any) -> DesignAtlas:
-    """Return an atlas with `valid(group, holes)` valid ones of 4 answers to each board."""
+def make_atlas(config: RunConfig, count_valid: Any) -> DesignAtlas:
+    """Return an atlas in which `count_valid(group, hole_ratio)` of 4 answers are valid."""
+    groups = get_domain(config).space.groups
     cells = [
         AtlasCell(
             group=group,
-            knobs={"hole_ratio": holes, "wait_ratio": waits},
-            boards=tuple(10 * (k == valid(group, holes)) for k in range(5)),
+            knobs={"hole_ratio": hole_ratio, "wait_ratio": wait_ratio},
+            boards=tuple(10 * (k == count_valid(group, hole_ratio)) for k in range(5)),
         )
-        for group, holes, waits in product(get_domain(config).space.groups, (0.0, 1.0), (0.0, 1.0))
+        for group, hole_ratio, wait_ratio in product(groups, (0.0, 1.0), (0.0, 1.0))
     ]
     return DesignAtlas(cells=tuple(cells))
 
 
-def edits(config: RunConfig, holes: str) -> str:
-    return "\n".join(f"n{group} = {holes} =" for group in get_domain(config).space.groups)
+def make_edits(config: RunConfig, sign: str) -> str:
+    return "\n".join(f"n{group} = {sign} =" for group in get_domain(config).space.groups)
 
 
 def test_design_reward_equals_the_atlas_learnability():
-    config = tiny()
+    config = make_config()
     view = SimpleNamespace(current=config.environment.initial, domain=get_domain(config))
-    atlas = make_atlas(config, lambda group, holes: 2)
+    atlas = make_atlas(config, lambda group, hole_ratio: 2)
     # Of 4 answers 2 are valid: k(n-k) / n(n-1) = 1/3 of the boards' pairs differ.
-    score = score_design(edits(config, "+"), view, Guard(), atlas)
+    score = score_design(make_edits(config, "+"), view, Guard(), atlas)
     assert score == pytest.approx(4 * 4 / 12)
     counts = dict.fromkeys(("stage", "update", "designs", "usable", "tokens"), 1)
     counts |= dict.fromkeys(("atlas_rollouts", "rehearsed_designs"), 1)
     floats = dict.fromkeys(("rehearsal_loss", "grad_norm", "sampler_gap"), 0.1)
     record = DesignUpdateRecord(**counts, **floats, reward_mean=score, reward_best=score)
     assert record.reward_best == score  # above 1, for the estimate has no bias
-    nothing = make_atlas(config, lambda group, holes: 0)
-    assert score_design(edits(config, "+"), view, Guard(), nothing) == 0.0
-    rising = make_atlas(config, lambda group, holes: 2 if holes else 0)
-    scores = [score_design(edits(config, sign), view, Guard(), rising) for sign in "-=+"]
+    unsolved_atlas = make_atlas(config, lambda group, hole_ratio: 0)
+    assert score_design(make_edits(config, "+"), view, Guard(), unsolved_atlas) == 0.0
+    hole_atlas = make_atlas(config, lambda group, hole_ratio: 2 if hole_ratio else 0)
+    scores = [score_design(make_edits(config, sign), view, Guard(), hole_atlas) for sign in "-=+"]
     assert scores[0] < scores[1] < scores[2]
     assert score_design("n3 up up up", view, Guard(), atlas) is None
-    empty = DesignAtlas(
+    empty_atlas = DesignAtlas(
         cells=tuple(cell.model_copy(update={"boards": (0,) * 5}) for cell in atlas.cells)
     )
-    assert score_design(edits(config, "+"), view, Guard(), empty) is None
+    assert score_design(make_edits(config, "+"), view, Guard(), empty_atlas) is None
 
 
-def design_text(config: RunConfig, holes: float) -> str:
+def make_design_text(config: RunConfig, hole_ratio: float) -> str:
     """Return an answer of a text model: some reasoning and a configuration."""
-    knobs = {"data_ratio": 0.5, "hole_ratio": holes, "wait_ratio": 0.1}
+    knobs = {"data_ratio": 0.5, "hole_ratio": hole_ratio, "wait_ratio": 0.1}
     return "Diagnosis: easy.\n" + json.dumps(dict.fromkeys(get_domain(config).space.groups, knobs))
 
 
@@ -104,9 +105,9 @@ class ScriptedDesigner:
 
     def sample(self, request: SamplingRequest) -> list[list[Completion]]:
         self.calls.append(request)
-        chosen = (self._answers * request.n)[: request.n]
+        answers = (self._answers * request.n)[: request.n]
         return [
-            [Completion(ids, np.full(len(ids), -3, np.float32), truncated=False) for ids in chosen]
+            [Completion(ids, np.full(len(ids), -3, np.float32), truncated=False) for ids in answers]
             for _ in request.prompts
         ]
 
@@ -118,18 +119,18 @@ class ScriptedDesigner:
 
 
 @pytest.fixture
-def started(
+def learning_run(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> tuple[Any, Any, DesignAtlas]:
     """A run whose engineer is shown `CONTEXT`, its weights, and an atlas that prefers holes."""
-    config, folder = tiny(**getattr(request, "param", {})), tmp_path / "initial"
+    config, folder = make_config(**getattr(request, "param", {})), tmp_path / "initial"
     designs = [text for example in make_design_examples(config, 200) for text in example]
-    texts = [*designs, CONTEXT, *(design_text(config, holes) for holes in (0.0, 0.1))]
+    texts = [*designs, CONTEXT, *(make_design_text(config, ratio) for ratio in (0.0, 0.1))]
     write_random_policy(folder, config.model, texts, max_len=512, seed=0)
     policy, params = load_run_policy(folder, config)
     run: Any = ActiveRun(config, RunDirectory(tmp_path / "run"), None, policy, None)
     run.directory.path.mkdir()
-    atlas = make_atlas(config, lambda group, holes: 2 if holes else 0)
+    atlas = make_atlas(config, lambda group, hole_ratio: 2 if hole_ratio else 0)
     view = SimpleNamespace(current=config.environment.initial, domain=get_domain(config))
     settings = SimpleNamespace(guard=Guard())
     monkeypatch.setattr(phase, "check_rollout", lambda *_: None)
@@ -150,18 +151,18 @@ def compute_preference(policy: Any, weights: Any, sequences: list[list[int]]) ->
 
 
 @pytest.mark.slow
-def test_learning_raises_the_probability_of_good_designs(started):
-    run, params, atlas = started
+def test_learning_raises_the_probability_of_good_designs(learning_run):
+    run, params, atlas = learning_run
     config, policy = run.config, run.policy
     view = phase.make_stage_view(config, AFTER_STAGE_1, 1)
-    texts = [edits(config, "+"), edits(config, "-"), "n3 up up up"]
+    texts = [make_edits(config, "+"), make_edits(config, "-"), "n3 up up up"]
     sampler: Any = ScriptedDesigner(policy, texts)
     prompt = policy.encode_prompt(CONTEXT)
     sequences = [[*prompt, *policy.encode_answer(text)] for text in texts[:2]]
-    before = compute_preference(policy, params, sequences)
+    preference = compute_preference(policy, params, sequences)
     state = initial_state(params, make_grpo_optimizer(config.grpo, config.grpo_steps))
     state = learn_to_design(run, sampler, state, AFTER_STAGE_1)
-    assert compute_preference(policy, state.params, sequences) > before + 0.5
+    assert compute_preference(policy, state.params, sequences) > preference + 0.5
     assert int(state.steps) == 3
     for name, tensor in policy.tensors(state.params):
         np.testing.assert_array_equal(sampler.weights[name], tensor)
@@ -172,10 +173,10 @@ def test_learning_raises_the_probability_of_good_designs(started):
     records = run.directory.stage(1).design_learning.read()
     assert [record.update for record in records] == [1, 2, 3]
     assert {(record.designs, record.usable) for record in records} == {(8, 6)}
-    best = score_design(texts[0], view, Guard(), atlas)
-    assert records[0].reward_best == pytest.approx(best, rel=1e-5)
-    worst = score_design(texts[1], view, Guard(), atlas)
-    assert records[0].reward_mean == pytest.approx((3 * best + 3 * worst) / 8, rel=1e-5)
+    best_score = score_design(texts[0], view, Guard(), atlas)
+    assert records[0].reward_best == pytest.approx(best_score, rel=1e-5)
+    worst_score = score_design(texts[1], view, Guard(), atlas)
+    assert records[0].reward_mean == pytest.approx((3 * best_score + 3 * worst_score) / 8, rel=1e-5)
     tokens = sum(len(sampler._answers[index % 3]) for index in range(8))
     assert compute_learning_cost(records) == Costs(
         engineer_tokens=3 * tokens, probe_rollouts=atlas.rollouts, rehearsed_designs=12
@@ -186,18 +187,18 @@ TEXT_MODEL = {"style": "full", "reasoning_tokens": 60, "blocks": ["failure_break
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("started", [TEXT_MODEL], indirect=True)
-def test_learn_to_design_rewards_whole_texts(started):
-    run, params, _ = started
+@pytest.mark.parametrize("learning_run", [TEXT_MODEL], indirect=True)
+def test_learn_to_design_rewards_whole_texts(learning_run):
+    run, params, _ = learning_run
     config, policy = run.config, run.policy
-    texts = [design_text(config, 0.1), design_text(config, 0.0), "Diagnosis: easy."]
+    texts = [make_design_text(config, 0.1), make_design_text(config, 0.0), "Diagnosis: easy."]
     sampler: Any = ScriptedDesigner(policy, texts)
     prompt = policy.encode_prompt(CONTEXT)
     sequences = [[*prompt, *policy.encode_answer(text)] for text in texts[:2]]
-    before = compute_preference(policy, params, sequences)
+    preference = compute_preference(policy, params, sequences)
     state = initial_state(params, make_grpo_optimizer(config.grpo, config.grpo_steps))
     state = learn_to_design(run, sampler, state, AFTER_STAGE_1)
-    assert compute_preference(policy, state.params, sequences) > before + 0.5
+    assert compute_preference(policy, state.params, sequences) > preference + 0.5
     assert {(call.max_tokens, call.form) for call in sampler.calls} == {(60 + 120, None)}
     records = run.directory.stage(1).design_learning.read()
     counts = {(row.usable, row.rehearsed_designs, row.rehearsal_loss) for row in records}
@@ -205,21 +206,21 @@ def test_learn_to_design_rewards_whole_texts(started):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("started", [TEXT_MODEL], indirect=True)
-def test_learn_to_design_keeps_weights_if_no_text_is_usable(started):
-    run, params, _ = started
-    opened = "{{ messages[0]['content'] }}<think>"
-    run.policy.tokenizer.chat_template = opened
-    chat = run.policy.prompt.model_copy(update={"chat": True})
-    run = replace(run, policy=replace(run.policy, prompt=chat))
-    before = [np.array(tensor) for _, tensor in run.policy.tensors(params)]
+@pytest.mark.parametrize("learning_run", [TEXT_MODEL], indirect=True)
+def test_learn_to_design_keeps_weights_if_no_text_is_usable(learning_run):
+    run, params, _ = learning_run
+    template = "{{ messages[0]['content'] }}<think>"
+    run.policy.tokenizer.chat_template = template
+    chat_prompt = run.policy.prompt.model_copy(update={"chat": True})
+    run = replace(run, policy=replace(run.policy, prompt=chat_prompt))
+    initial_tensors = [np.array(initial) for _, initial in run.policy.tensors(params)]
     # Thinking that the chat template opened and the token limit cut off holds no answer.
-    sampler: Any = ScriptedDesigner(run.policy, [design_text(run.config, 0.1)])
+    sampler: Any = ScriptedDesigner(run.policy, [make_design_text(run.config, 0.1)])
     state = initial_state(params, make_grpo_optimizer(run.config.grpo, run.config.grpo_steps))
     state = learn_to_design(run, sampler, state, AFTER_STAGE_1)
     assert int(state.steps) == 0
-    for tensor, (_, after) in zip(before, run.policy.tensors(state.params), strict=True):
-        np.testing.assert_array_equal(tensor, after)
+    for initial, (_, new) in zip(initial_tensors, run.policy.tensors(state.params), strict=True):
+        np.testing.assert_array_equal(initial, new)
     records = run.directory.stage(1).design_learning.read()
     results = {(record.usable, record.reward_best, record.grad_norm) for record in records}
     assert results == {(0, 0, 0)}
@@ -227,7 +228,7 @@ def test_learn_to_design_keeps_weights_if_no_text_is_usable(started):
 
 @pytest.mark.slow
 def test_run_learns_to_design_in_words(tmp_path: Path):
-    config = tiny(style="full", reasoning_tokens=300, max_tokens=300, blocks=[])
+    config = make_config(style="full", reasoning_tokens=300, max_tokens=300, blocks=[])
     with without_vllm():
         loop.run(config, tmp_path, stop_after=1)
     stage = RunDirectory(tmp_path).stage(1)
@@ -242,29 +243,29 @@ def test_run_learns_to_design_in_words(tmp_path: Path):
 @pytest.mark.parametrize("choice", [{"kind": "rule"}, {"kind": "shuffled:checkpoint"}])
 def test_only_a_checkpoint_learns_to_design(choice):
     with pytest.raises(ValueError, match="learning must be null unless kind is checkpoint, got"):
-        tiny(**choice)
+        make_config(**choice)
 
 
 @pytest.mark.slow
 def test_learning_is_checkpointed_and_charged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    config = tiny()
-    every = config.grpo.model_copy(update={"checkpoint_every": 1})
-    config = config.model_copy(update={"grpo": every})
-    saved: list[RunProgress] = []
+    config = make_config()
+    grpo = config.grpo.model_copy(update={"checkpoint_every": 1})
+    config = config.model_copy(update={"grpo": grpo})
+    checkpoints: list[RunProgress] = []
     save = Checkpoints.save
 
-    def record_save(checkpoints: Checkpoints, state: Any, progress: RunProgress) -> None:
-        saved.append(progress)
-        save(checkpoints, state, progress)
+    def record_save(manager: Checkpoints, state: Any, progress: RunProgress) -> None:
+        checkpoints.append(progress)
+        save(manager, state, progress)
 
     monkeypatch.setattr(Checkpoints, "save", record_save)
     with without_vllm():
         loop.run(config, tmp_path)
     # Existing checkpoint numbers are not written again, so each checkpoint needs its own number:
     # the warm start's, each stage's four updates, and then learning to design.
-    assert [checkpoint.number for checkpoint in saved] == [10, 20, 30, *range(31, 41)]
-    designs = [checkpoint.number for checkpoint in saved if checkpoint.phase == "learn_to_design"]
-    assert designs == [35, 40]
+    assert [record.number for record in checkpoints] == [10, 20, 30, *range(31, 41)]
+    design_numbers = [record.number for record in checkpoints if record.phase == "learn_to_design"]
+    assert design_numbers == [35, 40]
     stage = RunDirectory(tmp_path).stage(1)
     records, spent = stage.design_learning.read(), stage.decision.read().spent
     assert len(records) == 3
@@ -276,12 +277,12 @@ def test_learning_is_checkpointed_and_charged(tmp_path: Path, monkeypatch: pytes
 @pytest.mark.slow
 def test_resumed_design_does_not_learn_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """On devices that sum in any order, learning again would give other weights."""
-    config = tiny()
+    config = make_config()
 
     with without_vllm():
         with interrupt_at("design", raise_killed), pytest.raises(KilledError):
             loop.run(config, tmp_path)
-        learned = RunDirectory(tmp_path).stage(1).design_learning.path.read_bytes()
+        records = RunDirectory(tmp_path).stage(1).design_learning.path.read_bytes()
 
         def fail(*_: Any) -> Any:
             pytest.fail("it learns to design again")
@@ -290,4 +291,4 @@ def test_resumed_design_does_not_learn_again(tmp_path: Path, monkeypatch: pytest
             patch.setattr(loop, "learn_to_design", fail)
             loop.run(config, tmp_path, stop_after=1)
         assert RunDirectory(tmp_path).stage(1).decision.exists()
-        assert RunDirectory(tmp_path).stage(1).design_learning.path.read_bytes() == learned
+        assert RunDirectory(tmp_path).stage(1).design_learning.path.read_bytes() == records

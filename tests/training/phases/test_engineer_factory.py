@@ -28,9 +28,9 @@ def load_engineer(*settings: str) -> Engineer:
 def test_make_engineer_builds_user_classes(kind: str, name: str):
     kind = f"engineer.kind={kind.format(HOOKS)}"
     assert load_engineer(kind).name == name
-    choice = load(TINY, [kind]).engineer
-    assert choice.base_kind == f"{HOOKS}:Keeper"
-    check_engineer(choice, "vllm")
+    section = load(TINY, [kind]).engineer
+    assert section.base_kind == f"{HOOKS}:Keeper"
+    check_engineer(section, "vllm")
 
 
 @pytest.mark.parametrize(
@@ -43,9 +43,9 @@ def test_make_engineer_builds_user_classes(kind: str, name: str):
     ],
 )
 def test_check_engineer_rejects_invalid_classes(name: str, problem: str):
-    choice = load(TINY, [f"engineer.kind=shuffled:{HOOKS}:{name}"]).engineer
+    section = load(TINY, [f"engineer.kind=shuffled:{HOOKS}:{name}"]).engineer
     with pytest.raises(UserError, match=rf"^engineer.kind: {HOOKS}:{name}\(\) {problem}"):
-        check_engineer(choice, "vllm")
+        check_engineer(section, "vllm")
 
 
 def test_make_engineer_passes_request_to_endpoints():

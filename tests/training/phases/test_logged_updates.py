@@ -36,7 +36,7 @@ def test_logged_updates_reads_the_stage(run: Any):
     ],
 )
 def test_damaged_line_is_reported(damage: Any, problem: str, run: Any):
-    file = run.directory.metrics.path
-    file.write_text("\n".join(damage(file.read_text().splitlines())) + "\n")
+    metrics_file = run.directory.metrics.path
+    metrics_file.write_text("\n".join(damage(metrics_file.read_text().splitlines())) + "\n")
     with pytest.raises(UserError, match=rf"metrics\.jsonl: {problem} of stage 1, but the check"):
         _read_logged_updates(run, 1, 3)

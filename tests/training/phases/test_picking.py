@@ -21,48 +21,48 @@ from training.run.records import PicksRecord
 from training.schema import RunConfig
 
 
-def tiny(method: str, **changes: Any) -> RunConfig:
+def make_config(method: str, **changes: Any) -> RunConfig:
     tree = yaml.safe_load(TINY.read_text())
     picking = {"method": method, "pool": 60} | changes
     tree["engineer"] |= {"kind": "fixed", "picking": picking, "atlas": {"answers": 4}}
     return RunConfig.model_validate(tree)
 
 
-def board_texts(boards: InstanceSet) -> list[str]:
+def list_texts(boards: InstanceSet) -> list[str]:
     return ["\n".join(boards.grid(row)) for row in range(len(boards))]
 
 
 @pytest.fixture(scope="module")
 def validation() -> InstanceSet:
-    return validation_set(tiny("sfl"))
+    return validation_set(make_config("sfl"))
 
 
 def test_sfl_picks_half_solved_boards(validation, tmp_path: Path):
-    config = tiny("sfl")
+    config = make_config("sfl")
     directory, initial = RunDirectory(tmp_path), config.environment.initial
     pool = draw_pool(config, config.engineer.picking, 1, validation)
     assert len(pool) >= 30
-    assert len(set(board_texts(pool))) == len(pool)
-    assert not set(board_texts(pool)) & set(board_texts(validation))
-    best = np.arange(5, 5 + 60 // 4)
+    assert len(set(list_texts(pool))) == len(pool)
+    assert not set(list_texts(pool)) & set(list_texts(validation))
+    best_rows = np.arange(5, 5 + 60 // 4)
     counts = np.where(np.arange(len(pool)) % 3, 4, 0)
-    counts[best] = 2
+    counts[best_rows] = 2
     stage = directory.stage(1)
     stage.picks.path.parent.mkdir(parents=True)
     stage.picks.write(PicksRecord(stage=1, answers=4, valid=tuple(counts.tolist())))
     boards = get_stage_instances(config, directory, 1, initial, validation)
-    times = Counter(board_texts(boards.instances))
-    assert sum(times.values()) == config.stages.instances
-    picked = [times[board_texts(pool)[row]] for row in best]
+    board_counts = Counter(list_texts(boards.instances))
+    assert sum(board_counts.values()) == config.stages.instances
+    picked_counts = [board_counts[list_texts(pool)[row]] for row in best_rows]
     # Half of 32 boards are picked ones; the pool's come at random.
-    assert min(picked) >= 1
-    assert sum(picked) >= 16
-    assert set(times) <= set(board_texts(pool))
-    count = sum(report.count for report in boards.draw_reports)
-    assert count == len(set(times)) == len(boards.distinct)
+    assert min(picked_counts) >= 1
+    assert sum(picked_counts) >= 16
+    assert set(board_counts) <= set(list_texts(pool))
+    num_boards = sum(report.count for report in boards.draw_reports)
+    assert num_boards == len(set(board_counts)) == len(boards.distinct)
     assert sum(values["missing"] for values in boards.statistics.values()) == 0
-    repeated = get_stage_instances(config, directory, 1, initial, validation)
-    assert board_texts(repeated.instances) == board_texts(boards.instances)
+    repeated_boards = get_stage_instances(config, directory, 1, initial, validation)
+    assert list_texts(repeated_boards.instances) == list_texts(boards.instances)
     assert compute_picking_cost(stage).probe_rollouts == 4 * len(pool)
 
     stage.picks.write(PicksRecord(stage=1, answers=4, valid=(1, 2)))
@@ -71,24 +71,24 @@ def test_sfl_picks_half_solved_boards(validation, tmp_path: Path):
 
 
 def test_plr_replays_the_most_learnable_boards(validation, tmp_path: Path):
-    config = tiny("plr", pool=16)
+    config = make_config("plr", pool=16)
     directory, initial = RunDirectory(tmp_path), config.environment.initial
-    first = get_stage_instances(config, directory, 1, initial, validation)
-    trained = board_texts(first.instances)
-    counts = dict.fromkeys(trained, 4)
-    learned = list(dict.fromkeys(trained))[3:7]
-    counts |= dict.fromkeys(learned, 2)
-    rows = [counts[name] for name in trained]
-    rows[trained.index(learned[0])] = 2
+    first_boards = get_stage_instances(config, directory, 1, initial, validation)
+    trained_texts = list_texts(first_boards.instances)
+    counts_by_text = dict.fromkeys(trained_texts, 4)
+    learnable_texts = list(dict.fromkeys(trained_texts))[3:7]
+    counts_by_text |= dict.fromkeys(learnable_texts, 2)
+    valid_counts = [counts_by_text[text] for text in trained_texts]
+    valid_counts[trained_texts.index(learnable_texts[0])] = 2
     for update in range(4):
-        valid = tuple(rows[8 * update : 8 * update + 8])
+        valid = tuple(valid_counts[8 * update : 8 * update + 8])
         directory.metrics.append(make_update(1, update + 1, board_valid=valid))
-    second = get_stage_instances(config, directory, 2, initial, validation)
-    assert len(second.instances) == config.stages.instances
-    times = Counter(board_texts(second.instances))
-    assert min(times[name] for name in learned) >= 2
-    pool = set(board_texts(draw_pool(config, config.engineer.picking, 2, validation)))
-    assert set(times) <= pool | set(learned)
+    second_boards = get_stage_instances(config, directory, 2, initial, validation)
+    assert len(second_boards.instances) == config.stages.instances
+    board_counts = Counter(list_texts(second_boards.instances))
+    assert min(board_counts[text] for text in learnable_texts) >= 2
+    pool = set(list_texts(draw_pool(config, config.engineer.picking, 2, validation)))
+    assert set(board_counts) <= pool | set(learnable_texts)
 
     directory.metrics.write([record for record in directory.metrics.read() if record.update < 4])
     with pytest.raises(UserError, match="must have 32 boards up to stage 1, got 24"):
@@ -106,7 +106,7 @@ def test_picking_requires_a_fixed_configuration():
 @pytest.mark.parametrize("method", ["sfl", "plr"])
 def test_ledger_counts_answers_to_the_pool(method: str, tmp_path: Path):
     with without_vllm():
-        loop.run(tiny(method), tmp_path)
+        loop.run(make_config(method), tmp_path)
     stage = RunDirectory(tmp_path).stage(2)
     spent = stage.decision.read().spent
     assert spent.probe_rollouts == compute_picking_cost(stage).probe_rollouts

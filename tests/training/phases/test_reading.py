@@ -32,9 +32,9 @@ def test_engine_scores_match_the_trainer(folder: Path, tmp_path: Path):
     sampler = VllmSampler(tmp_path / "engine", SamplingConfig(max_model_len=512))
     contexts = ["stage next\nn3 valid8 goal\nedits\n", "stage first\nn4 valid3\nedits\n"]
     answers = ["n3 + - =", "n4 ="]
-    scored = reading.EngineModel(policy, sampler, 16).answer_costs(contexts, answers)
+    costs = reading.EngineModel(policy, sampler, 16).answer_costs(contexts, answers)
     sampler.close()
-    for context, answer, nats in zip(contexts, answers, scored, strict=True):
+    for context, answer, cost in zip(contexts, answers, costs, strict=True):
         prompt, answer_ids = policy.encode_prompt(context), policy.encode_answer(answer)
         (logprobs,) = policy.logprobs(params, [[*prompt, *answer_ids]])
-        assert nats == pytest.approx(-logprobs[len(prompt) :].sum(), abs=1e-3)
+        assert cost == pytest.approx(-logprobs[len(prompt) :].sum(), abs=1e-3)

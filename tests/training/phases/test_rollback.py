@@ -56,9 +56,9 @@ def test_rollback_restores_failures(tmp_path):
     # The trend shows the tried edit, which made the valid rate fall.
     context = make_compact_context(view, BLOCKS)
     assert {row.trend for row in context.groups.values()} == {-1}
-    shares = {g: answers.valid / answers.count for g, answers in kept_evidence.validation.items()}
+    shares = {group: row.valid / row.count for group, row in kept_evidence.validation.items()}
     valid_counts = {group: row.valid for group, row in context.groups.items()}
-    assert valid_counts == {g: math.floor(10 * share + 0.5) for g, share in shares.items()}
+    assert valid_counts == {group: math.floor(10 * share + 0.5) for group, share in shares.items()}
 
 
 def test_context_command_prints_what_the_engineer_saw(tmp_path, capsys):

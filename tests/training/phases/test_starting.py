@@ -45,7 +45,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def start(source: Path, target: Path) -> RunConfig:
+def make_config(source: Path, target: Path) -> RunConfig:
     return make_started_config(load(TINY, OPTIONS), source, target)
 
 
@@ -60,30 +60,38 @@ def rolled_back_run(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
 
 
 def test_run_from_another_takes_weights_design_history(source: Path, tmp_path: Path) -> None:
-    first = RunDirectory(shutil.copytree(source, tmp_path / "first"))
-    second = RunDirectory(tmp_path / "second")
-    command = ["run", str(TINY), "--from", str(first.path), "--run-dir", str(second.path), "--set"]
+    copied_run = RunDirectory(shutil.copytree(source, tmp_path / "first"))
+    new_run = RunDirectory(tmp_path / "second")
+    command = [
+        "run",
+        str(TINY),
+        "--from",
+        str(copied_run.path),
+        "--run-dir",
+        str(new_run.path),
+        "--set",
+    ]
     with without_vllm():
         assert main([*command, *OPTIONS, "--stop-after", "0"]) == 0
-        shutil.rmtree(first.path)
+        shutil.rmtree(copied_run.path)
         assert main([command[0], *command[1:], *OPTIONS]) == 0
-    first, config = RunDirectory(source), second.config()
+    first_run, new_config = RunDirectory(source), new_run.config()
     for name in ("policy/model.safetensors", "episodes.jsonl"):
-        source_file, new_file = first.stage(2).path / name, second.stage(0).path / name
+        source_file, new_file = first_run.stage(2).path / name, new_run.stage(0).path / name
         assert source_file.read_bytes() == new_file.read_bytes(), name
-    assert second.stage(1).configuration.read() == first.stage(2).decision.read().configuration
-    first_results = read_stage_results(first, first.config())
-    results = read_stage_results(second, config)
-    view = make_stage_view(config, results, 1)
-    assert [past.stage for past in view.history] == [-1, 0]
+    assert new_run.stage(1).configuration.read() == first_run.stage(2).decision.read().configuration
+    first_results = read_stage_results(first_run, first_run.config())
+    results = read_stage_results(new_run, new_config)
+    view = make_stage_view(new_config, results, 1)
+    assert [entry.stage for entry in view.history] == [-1, 0]
     assert view.history[0].configuration == first_results[1].configuration
     assert view.history[1].valid_after == first_results[2].evidence.valid_rates()
     assert view.history[1].decision == first_results[1].decision.kind
     assert view.designed_from == first_results[2].gate.configuration
-    assert [stage.problems for stage in audit_run(second.path) if stage.problems] == []
-    report = second.report.read_text(encoding="utf-8").replace("<wbr>", "")
+    assert [stage.problems for stage in audit_run(new_run.path) if stage.problems] == []
+    report = new_run.report.read_text(encoding="utf-8").replace("<wbr>", "")
     assert f"of {tmp_path / 'first'} after stage 2" in report
-    assert second.updates()[0].step == 1
+    assert new_run.updates()[0].step == 1
 
 
 @pytest.mark.slow
@@ -100,14 +108,14 @@ def test_killed_run_from_another_leaves_the_same_files(
                 loop.run(config, tmp_path / "run")
         loop.run(config, tmp_path / "run")
     assert_same_files(tmp_path / "whole", tmp_path / "run")
-    third = make_started_config(load(TINY, OPTIONS), tmp_path / "run", tmp_path / "third")
-    create_started_run(third, tmp_path / "third")
+    third_config = make_started_config(load(TINY, OPTIONS), tmp_path / "run", tmp_path / "third")
+    create_started_run(third_config, tmp_path / "third")
     record = RunDirectory(tmp_path / "third").stage(0).start.read()
-    assert [past.stage for past in record.history] == [-2, -1, 0]
+    assert [entry.stage for entry in record.history] == [-2, -1, 0]
 
 
 def test_unchanged_weights_are_required(source: Path, tmp_path: Path) -> None:
-    config = start(source, tmp_path / "run")
+    config = make_config(source, tmp_path / "run")
     create_started_run(config, tmp_path / "run")
     (tmp_path / "run/initial/config.json").write_text("{}")
     with without_vllm(), pytest.raises(UserError, match=r"config\.json: "):
@@ -116,18 +124,18 @@ def test_unchanged_weights_are_required(source: Path, tmp_path: Path) -> None:
 
 def test_from_rejects_another_or_changed_run(source: Path, tmp_path: Path) -> None:
     target, changed_source = tmp_path / "run", shutil.copytree(source, tmp_path / "other")
-    config = start(changed_source, target)
+    config = make_config(changed_source, target)
     (changed_source / "stages/2/digests.json").unlink()
     DigestList(changed_source).forget(changed_source / "stages/2/digests.json")
     with pytest.raises(UserError, match=r"other: has changed since this run's configuration"):
         create_started_run(config, target)
     assert not target.exists()
-    create_started_run(start(changed_source, target), target)
+    create_started_run(make_config(changed_source, target), target)
     with pytest.raises(UserError, match=r"--from: got .*first, but the run in .*/run started from"):
-        start(source, target)
+        make_config(source, target)
     assert RunDirectory(target).config().started_from.stage == 1
     with pytest.raises(UserError, match=r"first started without --from; choose another"):
-        start(changed_source, source)
+        make_config(changed_source, source)
 
 
 def test_from_rejects_designs_beyond_the_bounds(source: Path, tmp_path: Path) -> None:
@@ -142,21 +150,21 @@ def test_from_rejects_designs_beyond_the_bounds(source: Path, tmp_path: Path) ->
 
 def test_from_rejects_runs_without_a_complete_stage(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="nowhere: is not a run's directory: it does not exist"):
-        start(tmp_path / "nowhere", tmp_path / "run")
+        make_config(tmp_path / "nowhere", tmp_path / "run")
     (tmp_path / "config.yaml").write_text(TINY.read_text())
     with pytest.raises(UserError, match="has no complete stage to start from"):
-        start(tmp_path, tmp_path / "run")
+        make_config(tmp_path, tmp_path / "run")
 
 
 def test_dry_run_from_another_shows_its_shape(
     source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     command = ["run", str(TINY), "--run-dir", str(tmp_path / "run"), "--dry-run"]
-    scratch = ["--set", "model.scratch.hidden_size=512"]
-    assert main([*command, *scratch, "--from", str(source)]) == 0
-    printed = capsys.readouterr().out
-    assert "The policy has 0.1 million parameters" in " ".join(printed.split())
-    assert "warm start" not in printed
+    overrides = ["--set", "model.scratch.hidden_size=512"]
+    assert main([*command, *overrides, "--from", str(source)]) == 0
+    stdout = capsys.readouterr().out
+    assert "The policy has 0.1 million parameters" in " ".join(stdout.split())
+    assert "warm start" not in stdout
     assert not (tmp_path / "run").exists()
 
 
@@ -164,17 +172,18 @@ def test_start_after_a_rollback_takes_restored_weights(
     rolled_back_run: RunDirectory, tmp_path: Path
 ) -> None:
     run = rolled_back_run
-    start = make_started_config(run.config(), run.path, tmp_path / "second").started_from
-    assert (start.stage, start.weights) == (3, folder_digest(run.stage(2).policy))
+    started_from = make_started_config(run.config(), run.path, tmp_path / "second").started_from
+    assert (started_from.stage, started_from.weights) == (3, folder_digest(run.stage(2).policy))
     assert policy_folder(run.path, None) == run.stage(2).policy
     assert policy_folder(run.path, 3) == run.stage(3).policy
 
 
 def test_first_fall_restores_the_previous_design(rolled_back_run: RunDirectory) -> None:
     config = rolled_back_run.config()
-    *_, good, fallen = results = read_stage_results(rolled_back_run, config)
-    record = make_start_record(config, results)
-    gate = make_gate_record(config, [replace(good, stage=0, start=record, gate=None), fallen], 1)
+    *_, good_result, bad_result = results = read_stage_results(rolled_back_run, config)
+    start_record = make_start_record(config, results)
+    first_result = replace(good_result, stage=0, start=start_record, gate=None)
+    gate = make_gate_record(config, [first_result, bad_result], 1)
     assert gate.restored == "checkpoint"
-    assert gate.configuration == record.designed_from == fallen.gate.configuration
+    assert gate.configuration == start_record.designed_from == bad_result.gate.configuration
     assert gate.configuration != config.environment.initial

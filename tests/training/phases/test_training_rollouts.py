@@ -11,20 +11,19 @@ from training.run.records import GroupMetrics
 from training.schema import load
 
 
-def size(valid: int, failures: dict[str, int], **more: Any) -> GroupMetrics:
+def make_metrics(valid: int, failures: dict[str, int], **changes: Any) -> GroupMetrics:
     scores = {"optimal_sum_of_costs": valid - 1}
     counts: dict[str, Any] = {"count": 10, "valid": valid, "scores": scores, "failures": failures}
-    looks = {"readable": 10, "truncated": 0, "tokens": 20.0, "prompts": 5, "without_success": 0}
-    return GroupMetrics(**counts, reward=0.5, learnability=0.1, **(looks | more))
+    defaults = {"readable": 10, "truncated": 0, "tokens": 20.0, "prompts": 5, "without_success": 0}
+    return GroupMetrics(**counts, reward=0.5, learnability=0.1, **(defaults | changes))
 
 
-UPDATES = [
-    make_update(1, 1, by_group={"2": size(9, {"hole": 1}), "3": size(1, {"hole": 9})}),
-    make_update(1, 2, by_group={"3": size(4, {"hole": 2, "off_board": 4}, without_success=1)}),
-    make_update(
-        1, 3, by_group={"2": size(10, {}), "3": size(5, {"parse_error": 5}, readable=5, tokens=50)}
-    ),
+GROUPS = [
+    {"2": make_metrics(9, {"hole": 1}), "3": make_metrics(1, {"hole": 9})},
+    {"3": make_metrics(4, {"hole": 2, "off_board": 4}, without_success=1)},
+    {"2": make_metrics(10, {}), "3": make_metrics(5, {"parse_error": 5}, readable=5, tokens=50)},
 ]
+UPDATES = [make_update(1, number, by_group=groups) for number, groups in enumerate(GROUPS, 1)]
 
 
 def test_training_evidence_adds_up_the_updates_by_map_size():

@@ -13,7 +13,7 @@ from training.sampling.sampler import Completion, SamplingRequest
 from training.schema import load
 
 CONFIG = load(TINY)
-COUNT = CHUNK + 3
+NUM_BOARDS = CHUNK + 3
 
 
 class _Policy:
@@ -22,17 +22,17 @@ class _Policy:
     stop_ids = (1,)
 
     def __init__(self) -> None:
-        self.encoded = 0
+        self.num_encoded = 0
 
     def encode_prompt(self, text: str) -> list[int]:
-        self.encoded += 1
+        self.num_encoded += 1
         return [len(text), int(text.split()[0])]
 
     def decode(self, tokens: Any, prompt: Any) -> str:
         return " ".join(map(str, tokens))
 
 
-class _Echo:
+class _EchoSampler:
     """A sampler that answers each prompt with its tokens and the seed, and keeps its requests."""
 
     def __init__(self) -> None:
@@ -50,23 +50,23 @@ class _Echo:
 def boards(monkeypatch: pytest.MonkeyPatch) -> range:
     environment = SimpleNamespace(prompts=lambda boards: [f"{row} board" for row in boards])
     monkeypatch.setattr(phase, "get_environment", lambda config: environment)
-    return range(COUNT)
+    return range(NUM_BOARDS)
 
 
 def test_cached_prompts_give_equal_answers(boards: range):
     validation = CONFIG.validation.model_copy(update={"temperature": 0.3, "seed": 70})
     config = CONFIG.model_copy(update={"validation": validation})
-    policy, engine, other_engine = _Policy(), _Echo(), _Echo()
+    policy, engine, other_engine = _Policy(), _EchoSampler(), _EchoSampler()
     prompts = encode_prompts(config, policy, boards)  # type: ignore[arg-type]
-    cached = generate_answers(config, policy, engine, boards, title="", prompts=prompts)  # type: ignore[arg-type]
-    assert policy.encoded == COUNT
-    uncached = generate_answers(config, policy, other_engine, boards, title="")  # type: ignore[arg-type]
-    assert policy.encoded == 2 * COUNT
-    assert cached == uncached
+    cached_answers = generate_answers(config, policy, engine, boards, title="", prompts=prompts)  # type: ignore[arg-type]
+    assert policy.num_encoded == NUM_BOARDS
+    new_answers = generate_answers(config, policy, other_engine, boards, title="")  # type: ignore[arg-type]
+    assert policy.num_encoded == 2 * NUM_BOARDS
+    assert cached_answers == new_answers
     assert engine.requests == other_engine.requests
     requests = [
         (request.seed, request.temperature, request.n, len(request.prompts))
         for request in engine.requests
     ]
     assert requests == [(70, 0.3, 1, CHUNK), (70 + CHUNK, 0.3, 1, 3)]
-    assert len(set(cached)) == COUNT
+    assert len(set(cached_answers)) == NUM_BOARDS

@@ -19,12 +19,12 @@ from training.run.directory import RunDirectory
 from training.schema import load
 
 # Fewer steps than are between two lines of metrics, which hold no NaN either.
-BROKEN = ["warm_start.steps=4", "warm_start.learning_rate=1e30", "warm_start.warmup_steps=0"]
-SMALL = ["warm_start.instances=16", "warm_start.engineer_batch_size=0"]
+NAN_SETTINGS = ["warm_start.steps=4", "warm_start.learning_rate=1e30", "warm_start.warmup_steps=0"]
+SMALL_SETTINGS = ["warm_start.instances=16", "warm_start.engineer_batch_size=0"]
 
 
 def test_warm_start_does_not_save_nonfinite_steps(tmp_path: Path) -> None:
-    config = load(TINY, [*BROKEN, *SMALL])
+    config = load(TINY, [*NAN_SETTINGS, *SMALL_SETTINGS])
     texts = texts_for_tokenizer(config)
     write_random_policy(tmp_path / "initial", config.model, texts, max_len=512, seed=0)
     policy, params = load_run_policy(tmp_path / "initial", config)
@@ -40,9 +40,9 @@ def test_warm_start_does_not_save_nonfinite_steps(tmp_path: Path) -> None:
 def test_demonstrations_follow_the_style_of_the_prompt() -> None:
     plan = np.array([[4, 0], [0, 3]], np.int8)
     boards: Any = SimpleNamespace(solutions=SimpleNamespace(plan=[plan]))
-    lines = "Agent 0: RIGHT\nAgent 1: WAIT LEFT"
-    answers = {
+    text = "Agent 0: RIGHT\nAgent 1: WAIT LEFT"
+    demonstrations = {
         style: get_environment(load(TINY, [f"prompt.style={style}"])).demonstrations(boards)
         for style in ("full", "reasoned")
     }
-    assert answers == {"full": [lines], "reasoned": [f"<answer>\n{lines}\n</answer>"]}
+    assert demonstrations == {"full": [text], "reasoned": [f"<answer>\n{text}\n</answer>"]}

@@ -14,18 +14,18 @@ PROMPTS = [list(range(length)) for length in (5, 200, 9000, 7, 11)]
 
 
 class PolicyAndEngine:
-    """Test double for both: scores tokens by their numbers, and the engine's are lower by `off`."""
+    """Test double for both: scores tokens by their numbers, the engine's lower by `offset`."""
 
-    def __init__(self, off: float = 0.0) -> None:
-        self.off = off
-        self.scored: dict[str, list[int]] = {}
+    def __init__(self, offset: float = 0.0) -> None:
+        self.offset = offset
+        self.scored_lengths: dict[str, list[int]] = {}
         self.calls: list[str] = []
 
     def logprobs(self, params: Any, sequences: Any) -> list[np.ndarray]:
         return self._scores("policy", sequences, 0.0)
 
     def score(self, sequences: Any) -> list[np.ndarray]:
-        return self._scores("engine", sequences, self.off)
+        return self._scores("engine", sequences, self.offset)
 
     def tensors(self, params: Any) -> Any:
         return ()
@@ -36,9 +36,9 @@ class PolicyAndEngine:
     def drop_cache(self) -> None:
         self.calls.append("drop_cache")
 
-    def _scores(self, side: str, sequences: Any, off: float) -> list[np.ndarray]:
-        self.scored[side] = [len(sequence) for sequence in sequences]
-        return [np.array(sequence, np.float32) / 1000 - off for sequence in sequences]
+    def _scores(self, side: str, sequences: Any, offset: float) -> list[np.ndarray]:
+        self.scored_lengths[side] = [len(sequence) for sequence in sequences]
+        return [np.array(sequence, np.float32) / 1000 - offset for sequence in sequences]
 
 
 def run_check(double: PolicyAndEngine, max_num_seqs: int = 256) -> None:
@@ -49,24 +49,25 @@ def run_check(double: PolicyAndEngine, max_num_seqs: int = 256) -> None:
     check_engine(run, None, double)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(("max_num_seqs", "limit"), [(256, 256), (8, 128)])
-def test_check_engine_scores_no_more_tokens_than_fit_the_engine(max_num_seqs, limit):
+@pytest.mark.parametrize(("max_num_seqs", "max_tokens"), [(256, 256), (8, 128)])
+def test_check_engine_scores_no_more_tokens_than_fit_the_engine(max_num_seqs, max_tokens):
     double = PolicyAndEngine()
     run_check(double, max_num_seqs)
-    assert double.scored["engine"] == double.scored["policy"] == [5, min(200, limit), limit, 7]
+    lengths = [5, min(200, max_tokens), max_tokens, 7]
+    assert double.scored_lengths == {"engine": lengths, "policy": lengths}
     assert double.calls == ["sync", "drop_cache"]
 
 
 def test_check_engine_rejects_a_deviating_engine():
     with pytest.raises(SyncError, match=r"sampling\.gap_tolerance = 0\.001"):
-        run_check(PolicyAndEngine(off=0.002))
+        run_check(PolicyAndEngine(offset=0.002))
 
 
 @pytest.mark.parametrize(
-    ("gap", "lag", "stops"), [(9e-4, 0, False), (2e-3, 0, True), (2e-3, 1, False)]
+    ("gap", "lag", "is_rejected"), [(9e-4, 0, False), (2e-3, 0, True), (2e-3, 1, False)]
 )
-def test_check_rollout_leaves_older_answers_out(gap, lag, stops):
-    if stops:
+def test_check_rollout_leaves_older_answers_out(gap, lag, is_rejected):
+    if is_rejected:
         with pytest.raises(SyncError, match="the mean difference"):
             check_rollout(SamplingConfig(), gap, lag=lag)
     else:
