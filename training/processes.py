@@ -82,11 +82,11 @@ def _local_device_ids() -> list[int] | None:
         return None
     # Under SLURM and Open MPI, JAX's default is one accelerator even for a single process.
     if "OMPI_MCA_orte_hnp_uri" in os.environ:
-        alone_on_host = os.environ.get("OMPI_COMM_WORLD_LOCAL_SIZE") == "1"
+        is_alone = os.environ.get("OMPI_COMM_WORLD_LOCAL_SIZE") == "1"
     else:
-        nodes = os.environ.get("SLURM_STEP_NUM_NODES")  # equals the tasks if each node has one
-        alone_on_host = nodes is not None and nodes == os.environ.get("SLURM_NTASKS")
-    return [] if alone_on_host else None
+        num_nodes = os.environ.get("SLURM_STEP_NUM_NODES")  # equals the tasks if each node has one
+        is_alone = num_nodes is not None and num_nodes == os.environ.get("SLURM_NTASKS")
+    return [] if is_alone else None
 
 
 def is_single_process() -> bool:
@@ -120,8 +120,8 @@ def gather_values(exchange: str, value: str = "") -> list[str]:
     with suppress(jax.errors.JaxRuntimeError):
         client.key_value_delete(f"jaxlake/{round_number - 1}/{jax.process_index()}")
     for index, message in enumerate(messages):
-        if (other := message.partition("\n")[0]) != exchange:
-            raise PeerError(f"process {index} is at {other!r}, but this process at {exchange!r}")
+        if (name := message.partition("\n")[0]) != exchange:
+            raise PeerError(f"process {index} is at {name!r}, but this process at {exchange!r}")
     return [message.partition("\n")[2] for message in messages]
 
 
@@ -154,8 +154,8 @@ def call_in_first(exchange: str, function: Callable[[], Any]) -> Any:
             value, failure = function(), None
         except UserError as error:
             value, failure = None, str(error)
-        compressed = zlib.compress(json.dumps([value, failure], default=_array_to_json).encode())
-        message = base64.b85encode(compressed).decode()
+        payload = zlib.compress(json.dumps([value, failure], default=_array_to_json).encode())
+        message = base64.b85encode(payload).decode()
     text = zlib.decompress(base64.b85decode(gather_values(exchange, message)[0]))
     value, failure = json.loads(text, object_hook=_array_from_json)
     if failure is not None:
@@ -192,11 +192,11 @@ def require_same(exchange: str, values: Any) -> None:
         digest.update(f"{array.shape} {array.dtype} ".encode())
         digest.update(array.tobytes())
     digests = gather_values(exchange, digest.hexdigest())
-    different = [str(index) for index, digest in enumerate(digests) if digest != digests[0]]
-    if different:
+    different_indices = [str(index) for index, digest in enumerate(digests) if digest != digests[0]]
+    if different_indices:
         raise PeerError(
-            f"{exchange}: process {', '.join(different)} has other values than process 0; all must "
-            "run the same versions on the same kind of machine"
+            f"{exchange}: process {', '.join(different_indices)} has other values than process 0; "
+            "all must run the same versions on the same kind of machine"
         )
 
 
@@ -237,8 +237,8 @@ def joined_cluster(cluster: ClusterSettings | None) -> Iterator[None]:
 
 
 def _report_and_exit(error: BaseException) -> NoReturn:
-    if _lost_connection(error):
-        error = PeerError(_failure() or f"a process of this run is gone: {_first_line(error)}")
+    if _is_connection_error(error):
+        error = PeerError(_read_failure() or f"a process of this run is gone: {_first_line(error)}")
     ending = get_ending(error)
     if ending is None:
         traceback.print_exception(error)
@@ -281,11 +281,11 @@ def _await(key: str, exchange: str) -> str:
                 raise PeerError(
                     f"{exchange}: a process of this run is gone: {_first_line(error)}"
                 ) from error
-        if (failure := _failure()) is not None:
+        if (failure := _read_failure()) is not None:
             raise PeerError(f"{exchange}: {failure}")
 
 
-def _failure() -> str | None:
+def _read_failure() -> str | None:
     """Return the message of a failed process, or None."""
     try:
         return str(_state().client.key_value_try_get(_FAILED))
@@ -293,7 +293,7 @@ def _failure() -> str | None:
         return None
 
 
-def _lost_connection(error: BaseException) -> bool:
+def _is_connection_error(error: BaseException) -> bool:
     """Return whether an error means that another process is unreachable."""
     if not isinstance(error, (jax.errors.JaxRuntimeError, ValueError, TimeoutError)):
         return False

@@ -78,17 +78,17 @@ def make_decode_attention(prompts: KeyValueCache, mask: jax.Array, step: jax.Arr
         query = query.reshape(batch, -1, key_heads, heads // key_heads, width)
         keys, values = (array[layer].reshape(batch, -1, *array.shape[2:]) for array in memory)
         prompt_keys, prompt_values = (array[layer] for array in prompts)
-        exact: Any = {"preferred_element_type": jnp.float32}
+        float32_output: Any = {"preferred_element_type": jnp.float32}
         scores = jnp.concatenate(
             [
                 jnp.where(
                     mask[:, None, None, None],
-                    jnp.einsum("bnkgh,bkph->bnkgp", query, prompt_keys, **exact),
+                    jnp.einsum("bnkgh,bkph->bnkgp", query, prompt_keys, **float32_output),
                     -jnp.inf,
                 ),
                 jnp.where(
                     jnp.arange(length) <= step,
-                    jnp.einsum("bnkgh,bnkth->bnkgt", query, keys, **exact),
+                    jnp.einsum("bnkgh,bnkth->bnkgt", query, keys, **float32_output),
                     -jnp.inf,
                 ),
             ],
@@ -96,22 +96,22 @@ def make_decode_attention(prompts: KeyValueCache, mask: jax.Array, step: jax.Arr
         )
         weights = jax.nn.softmax(scores * width**-0.5, axis=-1).astype(value.dtype)
         prompt_weights, weights = jnp.split(weights, [mask.shape[1]], axis=-1)
-        attended = jnp.einsum("bnkgp,bkph->bnkgh", prompt_weights, prompt_values, **exact)
-        attended += jnp.einsum("bnkgt,bnkth->bnkgh", weights, values, **exact)
-        return attended.astype(value.dtype).reshape(rows, 1, heads, width), memory
+        output = jnp.einsum("bnkgp,bkph->bnkgh", prompt_weights, prompt_values, **float32_output)
+        output += jnp.einsum("bnkgt,bnkth->bnkgh", weights, values, **float32_output)
+        return output.astype(value.dtype).reshape(rows, 1, heads, width), memory
 
     return attention
 
 
 def _update_cache(
-    memory: KeyValueCache, layer: jax.Array, step: jax.Array | int, new: KeyValueCache
+    memory: KeyValueCache, layer: jax.Array, step: jax.Array | int, updates: KeyValueCache
 ) -> KeyValueCache:
     """Write keys and values of a layer, each (B, L, K, hd), to the memory from index `step` on."""
     keys, values = (
         jax.lax.dynamic_update_slice(
             cache, jnp.moveaxis(update, 1, 2)[None].astype(cache.dtype), (layer, 0, 0, step, 0)
         )
-        for cache, update in zip(memory, new, strict=True)
+        for cache, update in zip(memory, updates, strict=True)
     )
     return keys, values
 
@@ -129,9 +129,9 @@ def make_causal_attention(
             query_segments=jnp.zeros(mask.shape, jnp.int32),
             key_segments=jnp.where(mask, 0, NO_QUERY),
         )
-    causal = jnp.tril(jnp.ones((length, length), bool))
-    allowed = causal & mask[:, None, None, :]  # (B, 1, L, L)
-    return partial(jax.nn.dot_product_attention, mask=allowed)
+    causal_mask = jnp.tril(jnp.ones((length, length), bool))
+    attention_mask = causal_mask & mask[:, None, None, :]  # (B, 1, L, L)
+    return partial(jax.nn.dot_product_attention, mask=attention_mask)
 
 
 def make_shared_prompt_attention(
@@ -159,7 +159,7 @@ def make_shared_prompt_attention(
     attend_prompts = make_causal_attention(
         prompt_mask.reshape(bundles * prompts, length), implementation
     )
-    attend_rows = _row_attention(
+    attend_rows = _make_row_attention(
         _gather_row_prompts(prompt_mask, row_prompts), segments, implementation
     )
 
@@ -190,7 +190,7 @@ def make_shared_prompt_attention(
     return attend
 
 
-def _row_attention(
+def _make_row_attention(
     prompt_mask: jax.Array, segments: jax.Array, implementation: AttentionImplementation
 ) -> AttentionFunction:
     """Let tokens attend to their row's prompt, whose keys come first, and to their segment."""
@@ -213,17 +213,17 @@ def _row_attention(
             prefix=length,
         )
     prompt_allowed = jnp.broadcast_to(prompt_mask[:, :, None], (bundles, rows, width, length))
-    causal = jnp.tril(jnp.ones((width, width), bool))
-    row_allowed = causal & (segments[..., :, None] == segments[..., None, :])  # (B, R, W, W)
-    allowed = jnp.concatenate([prompt_allowed, row_allowed], axis=-1)
-    allowed = allowed.reshape(bundles * rows, 1, width, length + width)
-    return partial(jax.nn.dot_product_attention, mask=allowed)
+    causal_mask = jnp.tril(jnp.ones((width, width), bool))
+    row_allowed = causal_mask & (segments[..., :, None] == segments[..., None, :])  # (B, R, W, W)
+    attention_mask = jnp.concatenate([prompt_allowed, row_allowed], axis=-1)
+    attention_mask = attention_mask.reshape(bundles * rows, 1, width, length + width)
+    return partial(jax.nn.dot_product_attention, mask=attention_mask)
 
 
 def _gather_row_prompts(prompts: jax.Array, row_prompts: jax.Array) -> jax.Array:
     """Gather the values of each row's prompt: (B, G, ...) to (B, R, ...)."""
-    index = row_prompts.reshape(*row_prompts.shape, *[1] * (prompts.ndim - 2))
-    return jnp.take_along_axis(prompts, index, axis=1)
+    indices = row_prompts.reshape(*row_prompts.shape, *[1] * (prompts.ndim - 2))
+    return jnp.take_along_axis(prompts, indices, axis=1)
 
 
 def _merge_bundles(tokens: jax.Array) -> jax.Array:

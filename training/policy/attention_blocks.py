@@ -29,14 +29,14 @@ class KeyBlocks(NamedTuple):
     causal_full_end: jax.Array
     causal_end: jax.Array
 
-    def full(self) -> list[BlockRange]:
+    def full_ranges(self) -> list[BlockRange]:
         """Return the ranges of full blocks."""
         return [
             (self.prefix_full_begin, self.prefix_full_end),
             (self.causal_full_begin, self.causal_full_end),
         ]
 
-    def masked(self) -> list[BlockRange]:
+    def masked_ranges(self) -> list[BlockRange]:
         """Return the ranges of all other blocks."""
         return [
             (0, self.prefix_full_begin),
@@ -87,16 +87,16 @@ def query_blocks(
     batch, length = starts.shape
     first = jnp.arange(0, prefix + length, keys, dtype=jnp.int32) - prefix  # of each block of keys
     # Queries whose first key is before the block's end, and before or at its beginning.
-    reaching = jnp.sum(starts[:, None] < (first + keys)[:, None], axis=2, dtype=jnp.int32)
-    covering = jnp.sum(starts[:, None] <= first[:, None], axis=2, dtype=jnp.int32)
+    num_reaching = jnp.sum(starts[:, None] < (first + keys)[:, None], axis=2, dtype=jnp.int32)
+    num_covering = jnp.sum(starts[:, None] <= first[:, None], axis=2, dtype=jnp.int32)
     in_prefix, num_blocks = first < 0, length // queries
     is_visible = in_prefix & (first + prefix < _visible_end(visible, prefix)[:, None])
     begin = jnp.broadcast_to(jnp.where(in_prefix, 0, first // queries), (batch, len(first)))
-    end = jnp.where(in_prefix, is_visible * num_blocks, -(-reaching // queries))
+    end = jnp.where(in_prefix, is_visible * num_blocks, -(-num_reaching // queries))
     end = jnp.maximum(end, begin)
     all_visible = jnp.all(visible.reshape(batch, -1, keys) != 0, axis=2)
     low = jnp.where(in_prefix, 0, -(-(first + keys - 1) // queries))
-    high = jnp.where(in_prefix, num_blocks, covering // queries) * all_visible
+    high = jnp.where(in_prefix, num_blocks, num_covering // queries) * all_visible
     low = jnp.clip(low, begin, end)
     return QueryBlocks(begin, low, jnp.clip(high, low, end), end)
 
@@ -110,9 +110,9 @@ def _visible_end(visible: jax.Array, prefix: int) -> jax.Array:
 def _first_true_range(mask: jax.Array, low: jax.Array, high: jax.Array) -> BlockRange:
     """Return the first range of true blocks in `mask`, bool (B, 1, C), within [low, high)."""
     block, count = jnp.arange(mask.shape[-1], dtype=jnp.int32), jnp.int32(mask.shape[-1])
-    inside = mask & (block >= low[..., None]) & (block < high[..., None])
-    begin = jnp.where(inside, block, count).min(axis=-1)
-    end = jnp.where(~inside & (block >= begin[..., None]), block, count).min(axis=-1)
+    in_range = mask & (block >= low[..., None]) & (block < high[..., None])
+    begin = jnp.where(in_range, block, count).min(axis=-1)
+    end = jnp.where(~in_range & (block >= begin[..., None]), block, count).min(axis=-1)
     return jnp.where(begin < count, begin, low), jnp.where(begin < count, end, low)
 
 

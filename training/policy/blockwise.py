@@ -61,8 +61,8 @@ def blockwise_attention(
     key, value = (_pad(jnp.moveaxis(array, 1, 2), 2, columns) for array in (key, value))
     query_segments = _pad(query_segments, 1, rows, -1)
     key_segments = _pad(key_segments, 1, columns, NO_QUERY)
-    attended = _attend(prefix, block, query, key, value, query_segments, key_segments)
-    return jnp.moveaxis(attended[..., :length, :], 3, 1).reshape(batch, length, heads, width)
+    output = _attend(prefix, block, query, key, value, query_segments, key_segments)
+    return jnp.moveaxis(output[..., :length, :], 3, 1).reshape(batch, length, heads, width)
 
 
 def _round_up(count: int, block: int) -> int:
@@ -113,7 +113,7 @@ def _forward(
 ) -> tuple[jax.Array, Any]:
     def add(carry: Any, pair: jax.Array) -> tuple[Any, None]:
         row, column = pair
-        attended, row_max, total = (_get_block(array, 3, row, block) for array in carry)
+        output, row_max, total = (_get_block(array, 3, row, block) for array in carry)
         scores, allowed = _scores(prefix, block, pair, (query, key), (query_segments, key_segments))
         scores = jnp.where(allowed, scores, -jnp.inf)
         new_max = jnp.maximum(row_max, scores.max(axis=-1))
@@ -121,29 +121,29 @@ def _forward(
         weights = jnp.exp(scores - shift[..., None])
         decay = jnp.exp(row_max - shift)
         total = total * decay + weights.sum(axis=-1)
-        attended = attended * decay[..., None] + _einsum_float32(
+        output = output * decay[..., None] + _einsum_float32(
             "bkglm,bkmh->bkglh", weights.astype(value.dtype), _get_block(value, 2, column, block)
         )
-        updates = zip(carry, (attended, new_max, total), strict=True)
+        updates = zip(carry, (output, new_max, total), strict=True)
         return tuple(_set_block(array, update, row, block) for array, update in updates), None
 
     zeros = jnp.zeros(query.shape, jnp.float32)
-    start = (zeros, jnp.full(query.shape[:-1], -jnp.inf), zeros[..., 0])
+    initial_carry = (zeros, jnp.full(query.shape[:-1], -jnp.inf), zeros[..., 0])
     pairs = jnp.asarray(_causal_block_pairs(query.shape[3], key.shape[2], prefix, block))
-    (attended, row_max, total), _ = jax.lax.scan(add, start, pairs)
+    (output, row_max, total), _ = jax.lax.scan(add, initial_carry, pairs)
     total = jnp.where(total > 0, total, 1)
     normaliser = jnp.where(jnp.isfinite(row_max), row_max, 0) + jnp.log(total)
-    attended = (attended / total[..., None]).astype(query.dtype)
-    attended, normaliser = (
-        checkpoint_name(array, ATTENTION_OUTPUT) for array in (attended, normaliser)
+    output = (output / total[..., None]).astype(query.dtype)
+    output, normaliser = (
+        checkpoint_name(array, ATTENTION_OUTPUT) for array in (output, normaliser)
     )
-    return attended, (query, key, value, query_segments, key_segments, attended, normaliser)
+    return output, (query, key, value, query_segments, key_segments, output, normaliser)
 
 
 def _backward(prefix: int, block: int, residuals: Any, d_output: jax.Array) -> tuple[Any, ...]:
-    query, key, value, query_segments, key_segments, attended, normaliser = residuals
+    query, key, value, query_segments, key_segments, output, normaliser = residuals
     # The row sums that the gradient of softmax subtracts (D in FlashAttention, appendix B).
-    delta = jnp.sum(d_output.astype(jnp.float32) * attended.astype(jnp.float32), axis=-1)
+    delta = jnp.sum(d_output.astype(jnp.float32) * output.astype(jnp.float32), axis=-1)
 
     def add(carry: Any, pair: jax.Array) -> tuple[Any, None]:
         row, column = pair
@@ -168,9 +168,9 @@ def _backward(prefix: int, block: int, residuals: Any, d_output: jax.Array) -> t
             _add_block(d_value, value_term, column, block, 2),
         ), None
 
-    start = tuple(jnp.zeros(array.shape, jnp.float32) for array in (query, key, value))
+    initial_carry = tuple(jnp.zeros(array.shape, jnp.float32) for array in (query, key, value))
     pairs = jnp.asarray(_causal_block_pairs(query.shape[3], key.shape[2], prefix, block))
-    gradients, _ = jax.lax.scan(add, start, pairs)
+    gradients, _ = jax.lax.scan(add, initial_carry, pairs)
     return (*(gradient.astype(query.dtype) for gradient in gradients), None, None)
 
 

@@ -95,8 +95,8 @@ class Decoder(nnx.Module):
             elif path.endswith("_bias"):
                 value = jnp.zeros(shape, param_dtype)
             else:
-                normal = jax.random.normal(rngs.params(), shape, param_dtype)
-                value = config.initializer_range * normal
+                normals = jax.random.normal(rngs.params(), shape, param_dtype)
+                value = config.initializer_range * normals
             parent, _, name = path.rpartition(".")
             setattr(self.layers if parent else self, name, nnx.Param(value))
 
@@ -184,8 +184,8 @@ class Decoder(nnx.Module):
         hidden, memory = self._decode(
             prompt_ids, positions, make_prefill_attention(prompt_mask), self.memory(batch, length)
         )
-        last = prompt_mask.sum(axis=1) - 1
-        return jnp.take_along_axis(hidden, last[:, None, None], axis=1)[:, 0], memory
+        last_index = prompt_mask.sum(axis=1) - 1
+        return jnp.take_along_axis(hidden, last_index[:, None, None], axis=1)[:, 0], memory
 
     def decode_token(
         self,

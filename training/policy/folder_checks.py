@@ -76,7 +76,7 @@ def require_safe_folder(folder: Path, *, complete: bool = False) -> None:
                 raise ModelFolderError(f"{path}: is a pipe, socket or device, not a file")
             if path.suffix in (".json", ".jinja") and path.stat().st_size > MAX_TEXT_BYTES:
                 raise ModelFolderError(f"{path}: has more than {MAX_TEXT_BYTES} bytes")
-        if damage := find_damage(folder) if complete else _changed_file(folder):
+        if damage := find_damage(folder) if complete else _find_changed_file(folder):
             raise ModelFolderError(f"{damage}; get the folder again")
         if (folder / ADAPTER_FILE).exists():
             raise ModelFolderError(
@@ -85,21 +85,21 @@ def require_safe_folder(folder: Path, *, complete: bool = False) -> None:
             )
         _require_local_weights(folder)
         _require_valid_token_ids(folder / "tokenizer.json")
-        for template in _chat_templates(folder):
+        for template in _read_chat_templates(folder):
             _require_fast_template(folder, template)
     except OSError as error:
         raise ModelFolderError(f"{error.filename}: can't be read: {error.strerror}") from error
 
 
-def _changed_file(folder: Path) -> str | None:
+def _find_changed_file(folder: Path) -> str | None:
     """Return a message about a file whose digest differs from `SHA256SUMS`, or None."""
     if not (folder / DIGESTS_FILE).is_file():
         return None
     for line in (folder / DIGESTS_FILE).read_bytes().decode("utf-8", "replace").splitlines():
         digest, _, name = line.partition(" ")
         path = folder / name.removeprefix(" ").removeprefix("*")
-        listed = len(digest) == 64 and path.parent == folder and path.is_file()
-        if listed and file_digest(path) != digest.lower():
+        is_listed = len(digest) == 64 and path.parent == folder and path.is_file()
+        if is_listed and file_digest(path) != digest.lower():
             return f"{path} has a different SHA-256 than in {DIGESTS_FILE}"
     return None
 
@@ -119,9 +119,9 @@ def _require_valid_token_ids(file: Path) -> None:
     model = content.get("model")
     vocabulary = model.get("vocab") if isinstance(model, dict) else None
     ids = list(vocabulary.values()) if isinstance(vocabulary, dict) else []
-    added = content.get("added_tokens")
-    added = added if isinstance(added, list) else []
-    ids += [token.get("id") for token in added if isinstance(token, dict)]
+    added_tokens = content.get("added_tokens")
+    added_tokens = added_tokens if isinstance(added_tokens, list) else []
+    ids += [token.get("id") for token in added_tokens if isinstance(token, dict)]
     for token_id in ids:
         if type(token_id) is not int or not 0 <= token_id < MAX_TOKENS:
             raise ModelFolderError(
@@ -140,7 +140,7 @@ def _load_object(file: Path) -> Mapping[str, Any]:
     return content if isinstance(content, dict) else {}
 
 
-def _chat_templates(folder: Path) -> Iterator[str]:
+def _read_chat_templates(folder: Path) -> Iterator[str]:
     """Yield the chat templates of a folder."""
     file = folder / "chat_template.jinja"
     if file.is_file():

@@ -59,13 +59,13 @@ def compute_logits(hidden: jax.Array, head: jax.Array) -> jax.Array:
         )
 
 
-def _target_logprobs(logits: jax.Array, tokens: jax.Array, first: jax.Array | int) -> jax.Array:
-    return _target_logits(logits, tokens, first) - jax.nn.logsumexp(logits, axis=-1)
+def _target_logprobs(logits: jax.Array, tokens: jax.Array, first_id: jax.Array | int) -> jax.Array:
+    return _target_logits(logits, tokens, first_id) - jax.nn.logsumexp(logits, axis=-1)
 
 
-def _target_logits(logits: jax.Array, tokens: jax.Array, first: jax.Array | int) -> jax.Array:
+def _target_logits(logits: jax.Array, tokens: jax.Array, first_id: jax.Array | int) -> jax.Array:
     # A masked sum stays local if the vocabulary is split over devices; a gather would not.
-    is_target = jnp.arange(logits.shape[-1]) + first == tokens[..., None]
+    is_target = jnp.arange(logits.shape[-1]) + first_id == tokens[..., None]
     return jnp.sum(jnp.where(is_target, logits, 0), axis=-1)
 
 
@@ -89,16 +89,16 @@ def _forward(
     targets: jax.Array,
     temperature: jax.Array,
 ) -> tuple[jax.Array, Any]:
-    def local(
+    def compute(
         hidden: jax.Array, head: jax.Array, targets: jax.Array, temperature: jax.Array
     ) -> tuple[jax.Array, jax.Array]:
-        head, first = _gather_head(head, hidden.dtype, mesh)
+        head, first_id = _gather_head(head, hidden.dtype, mesh)
 
         def score(inputs: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
             states, tokens = inputs
             logits = compute_logits(states, head) / temperature
             total = jax.nn.logsumexp(logits, axis=-1)
-            target_logits = _target_logits(logits, tokens, first)
+            target_logits = _target_logits(logits, tokens, first_id)
             if _has_tensor_axis(mesh):
                 total = jax.nn.logsumexp(jax.lax.all_gather(total, TENSOR), axis=0)
                 target_logits = jax.lax.psum(target_logits, TENSOR)
@@ -111,7 +111,7 @@ def _forward(
         return _join_chunks(scores, length), _join_chunks(totals, length)
 
     specs = ((HIDDEN, HEAD, TOKENS, PartitionSpec()), (TOKENS, TOKENS))
-    scores, totals = _map_over_mesh(mesh, local, *specs)(hidden, head, targets, temperature)
+    scores, totals = _map_over_mesh(mesh, compute, *specs)(hidden, head, targets, temperature)
     return scores, (hidden, head, targets, temperature, totals)
 
 
@@ -121,7 +121,7 @@ def _backward(
     hidden, head, targets, temperature, totals = residuals
     param_dtype = head.dtype
 
-    def local(
+    def compute(
         hidden: jax.Array,
         head: jax.Array,
         targets: jax.Array,
@@ -129,13 +129,13 @@ def _backward(
         totals: jax.Array,
         d_scores: jax.Array,
     ) -> tuple[jax.Array, jax.Array]:
-        head, first = _gather_head(head, hidden.dtype, mesh)
+        head, first_id = _gather_head(head, hidden.dtype, mesh)
         float32_output: Any = {"preferred_element_type": jnp.float32}
 
         def add(gradient: jax.Array, inputs: Any) -> tuple[jax.Array, jax.Array]:
             states, tokens, total, d_scores = inputs
             logits = compute_logits(states, head) / temperature
-            is_target = jnp.arange(logits.shape[-1]) + first == tokens[..., None]
+            is_target = jnp.arange(logits.shape[-1]) + first_id == tokens[..., None]
             d_logits = (is_target - jnp.exp(logits - total[..., None])) * d_scores[..., None]
             d_logits = (d_logits / temperature).astype(states.dtype)
             with matmul_precision(states.dtype):
@@ -153,7 +153,7 @@ def _backward(
         return d_hidden, gradient.astype(param_dtype)
 
     specs = ((HIDDEN, HEAD, TOKENS, PartitionSpec(), TOKENS, TOKENS), (HIDDEN, HEAD))
-    d_hidden, gradient = _map_over_mesh(mesh, local, *specs)(
+    d_hidden, gradient = _map_over_mesh(mesh, compute, *specs)(
         hidden, head, targets, temperature, totals, d_scores
     )
     return d_hidden, gradient, None, jnp.zeros_like(temperature)
@@ -177,11 +177,11 @@ def _gather_head(
     return head, jax.lax.axis_index(TENSOR) * len(head)
 
 
-def _map_over_mesh(mesh: Mesh | None, local: Callable[..., Any], inputs: Any, outputs: Any) -> Any:
+def _map_over_mesh(mesh: Mesh | None, apply: Callable[..., Any], inputs: Any, outputs: Any) -> Any:
     """Map a function over the devices of a mesh; without a mesh return it unchanged."""
     if mesh is None:
-        return local
-    return jax.shard_map(local, mesh=mesh, in_specs=inputs, out_specs=outputs, check_vma=False)
+        return apply
+    return jax.shard_map(apply, mesh=mesh, in_specs=inputs, out_specs=outputs, check_vma=False)
 
 
 def _split_chunks(array: jax.Array, chunk: int) -> jax.Array:

@@ -89,7 +89,7 @@ def load(
     config = read_config(folder)
     shardings = {} if mesh is None else parameter_shardings(config, mesh)
     options: dict[str, Any] = {"param_dtype": param_dtype, "dtype": dtype, "remat": remat}
-    graphdef, abstract = nnx.split(
+    graphdef, abstract_state = nnx.split(
         nnx.eval_shape(lambda: Decoder(config, rngs=nnx.Rngs(0), **options))
     )
 
@@ -97,10 +97,10 @@ def load(
         handles = _open_weights(folder, stack)
         _require_tensors(folder, config, handles)
         tensors_by_path: dict[str, list[_Tensor]] = {}
-        for tensor in _tensors(config, untied=False):
+        for tensor in _list_tensors(config, untied=False):
             tensors_by_path.setdefault(tensor.path, []).append(tensor)
 
-        def read(path: tuple[Any, ...], leaf: nnx.Variable) -> nnx.Variable:
+        def read_parameter(path: tuple[Any, ...], leaf: nnx.Variable) -> nnx.Variable:
             name = ".".join(map(str, path))
             buffer = np.empty(leaf.shape, jnp.dtype(param_dtype))
             for tensor in tensors_by_path[name]:
@@ -114,7 +114,7 @@ def load(
                     raise ModelFolderError(f"{folder}: tensor {tensor.name} must be finite")
             return leaf.replace(put_on_devices(buffer, shardings.get(name)))
 
-        model = nnx.merge(graphdef, nnx.map_state(read, abstract))
+        model = nnx.merge(graphdef, nnx.map_state(read_parameter, abstract_state))
     model.mesh = mesh
     return model
 
@@ -164,14 +164,14 @@ def save(
     folder = Path(folder)
     if folder.is_file():
         raise ModelFolderError(f"model folder {folder} must not be an existing file")
-    with replace_folder(folder) as partial:
-        _write_weights(model, partial, untied=untied, max_shard_bytes=max_shard_bytes)
+    with replace_folder(folder) as partial_folder:
+        _write_weights(model, partial_folder, untied=untied, max_shard_bytes=max_shard_bytes)
         config = model.config.to_hf()
         config["tie_word_embeddings"] = model.config.tie_word_embeddings and not untied
         config["dtype"] = str(model.embed_tokens[...].dtype)
         if tokenizer_from is not None:
-            config |= _copy_tokenizer(Path(tokenizer_from), partial)
-        _write_json(partial / CONFIG_FILE, config)
+            config |= _copy_tokenizer(Path(tokenizer_from), partial_folder)
+        _write_json(partial_folder / CONFIG_FILE, config)
     return folder
 
 
@@ -182,7 +182,7 @@ def state_tensors(model: Decoder, *, untied: bool = False) -> Iterator[tuple[str
     kernels. In a run of several processes, all of them must iterate together. With `untied`, the
     head of a tied model follows as `lm_head.weight`.
     """
-    return _compute_values(model, _tensors(model.config, untied=untied))
+    return _compute_values(model, _list_tensors(model.config, untied=untied))
 
 
 def params_from_tensors(
@@ -198,7 +198,7 @@ def params_from_tensors(
     config = nnx.merge(graphdef, template).config
     arrays = dict(tensors)
     layers: dict[str, list[jax.Array]] = {}
-    for tensor in _tensors(config, untied=False):
+    for tensor in _list_tensors(config, untied=False):
         value = arrays[tensor.name]
         layers.setdefault(tensor.path, []).append(value.T if tensor.is_transposed else value)
 
@@ -211,25 +211,25 @@ def params_from_tensors(
     return nnx.map_state(convert, template)
 
 
-def _tensors(config: DecoderConfig, *, untied: bool) -> Iterator[_Tensor]:
+def _list_tensors(config: DecoderConfig, *, untied: bool) -> Iterator[_Tensor]:
     shapes = parameter_shapes(config)
 
-    def tensor(path: str, layer: int | None = None) -> _Tensor:
+    def make_tensor(path: str, layer: int | None = None) -> _Tensor:
         shape = shapes[path] if layer is None else shapes[path][1:]
         is_transposed = path.endswith("proj")  # Hugging Face stores kernels as (out, in)
         name = _hf_name(path, layer)
         return _Tensor(name, path, layer, is_transposed, shape[::-1] if is_transposed else shape)
 
-    yield tensor("embed_tokens")
+    yield make_tensor("embed_tokens")
     for layer in range(config.num_hidden_layers):
         for path in shapes:
             if path.startswith("layers."):
-                yield tensor(path, layer)
-    yield tensor("norm")
+                yield make_tensor(path, layer)
+    yield make_tensor("norm")
     if not config.tie_word_embeddings:
-        yield tensor("lm_head")
+        yield make_tensor("lm_head")
     elif untied:
-        yield tensor("embed_tokens")._replace(name=_HEAD)
+        yield make_tensor("embed_tokens")._replace(name=_HEAD)
 
 
 def _hf_name(path: str, layer: int | None) -> str:
@@ -271,11 +271,11 @@ def _take_layer(parameter: jax.Array, layer: jax.Array, *, is_transposed: bool) 
 def _take_merged_layer(
     kernel: jax.Array, factor_a: jax.Array, factor_b: jax.Array, layer: jax.Array, scale: jax.Array
 ) -> jax.Array:
-    def take(stacked: jax.Array) -> jax.Array:
-        return jax.lax.dynamic_index_in_dim(stacked, layer, keepdims=False)
+    def take(parameter: jax.Array) -> jax.Array:
+        return jax.lax.dynamic_index_in_dim(parameter, layer, keepdims=False)
 
-    merged = merge_factors(take(kernel), take(factor_a), take(factor_b), scale)
-    return merged.T
+    merged_kernel = merge_factors(take(kernel), take(factor_a), take(factor_b), scale)
+    return merged_kernel.T
 
 
 def _open_weights(folder: Path, stack: contextlib.ExitStack) -> dict[str, Any]:
@@ -318,28 +318,28 @@ def _require_tensors(folder: Path, config: DecoderConfig, handles: Mapping[str, 
             f"{folder / CONFIG_FILE}: num_hidden_layers must be less than the {len(handles)} "
             f"tensors of the folder, got {config.num_hidden_layers}"
         )
-    expected = {tensor.name: tensor.shape for tensor in _tensors(config, untied=False)}
-    missing = [name for name in expected if name not in handles]
-    if missing:
-        raise ModelFolderError(f"model folder {folder} has no {_format_tensors(missing)}")
-    ignored = {_HEAD} if config.tie_word_embeddings else set()
-    unexpected = sorted(
+    expected_shapes = {tensor.name: tensor.shape for tensor in _list_tensors(config, untied=False)}
+    missing_names = [name for name in expected_shapes if name not in handles]
+    if missing_names:
+        raise ModelFolderError(f"model folder {folder} has no {_format_tensors(missing_names)}")
+    ignored_names = {_HEAD} if config.tie_word_embeddings else set()
+    unexpected_names = sorted(
         name
-        for name in set(handles) - set(expected) - ignored
+        for name in set(handles) - set(expected_shapes) - ignored_names
         if not name.endswith(".rotary_emb.inv_freq")  # in old folders; derived from rope_theta
     )
-    if unexpected:
+    if unexpected_names:
         raise ModelFolderError(
-            f"model folder {folder} contains {_format_tensors(unexpected)}, which do not match "
-            f"its {CONFIG_FILE}"
+            f"model folder {folder} contains {_format_tensors(unexpected_names)}, which do not "
+            f"match its {CONFIG_FILE}"
         )
-    for name, shape in expected.items():
+    for name, shape in expected_shapes.items():
         entry = handles[name].get_slice(name)
-        actual, dtype = tuple(entry.get_shape()), entry.get_dtype()
-        if actual != shape:
+        actual_shape, dtype = tuple(entry.get_shape()), entry.get_dtype()
+        if actual_shape != shape:
             raise ModelFolderError(
                 f"{folder}: tensor {name} must have shape {shape} according to {CONFIG_FILE}, got "
-                f"{actual}"
+                f"{actual_shape}"
             )
         if dtype not in _DTYPES:
             raise ModelFolderError(
@@ -352,12 +352,12 @@ def _require_tensors(folder: Path, config: DecoderConfig, handles: Mapping[str, 
 def _require_tied_head(folder: Path, handles: Mapping[str, Any]) -> None:
     """Raise a `ModelFolderError` if a tied model's head differs from its embeddings."""
     embeddings, head = (handles[name].get_slice(name) for name in (_EMBEDDINGS, _HEAD))
-    equal = embeddings.get_shape() == head.get_shape()
-    rows = embeddings.get_shape()[0] if equal else 0
-    for first in range(0, rows, _ROWS_PER_READ):
-        block = slice(first, min(first + _ROWS_PER_READ, rows))
-        equal = equal and np.array_equal(embeddings[block], head[block])
-    if not equal:
+    is_equal = embeddings.get_shape() == head.get_shape()
+    rows = embeddings.get_shape()[0] if is_equal else 0
+    for start in range(0, rows, _ROWS_PER_READ):
+        block = slice(start, min(start + _ROWS_PER_READ, rows))
+        is_equal = is_equal and np.array_equal(embeddings[block], head[block])
+    if not is_equal:
         raise ModelFolderError(
             f"{folder / CONFIG_FILE}: tie_word_embeddings is true, but {_HEAD} differs from "
             f"{_EMBEDDINGS}; set it to false, or remove {_HEAD} from the weights"
@@ -365,13 +365,13 @@ def _require_tied_head(folder: Path, handles: Mapping[str, Any]) -> None:
 
 
 def _format_tensors(names: list[str]) -> str:
-    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    return f"tensor {', '.join(names[:3]):.300}{more}"
+    suffix = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return f"tensor {', '.join(names[:3]):.300}{suffix}"
 
 
 def _write_weights(model: Decoder, folder: Path, *, untied: bool, max_shard_bytes: int) -> None:
     itemsize = model.embed_tokens[...].dtype.itemsize  # all parameters have the same dtype
-    tensors = {tensor.name: tensor for tensor in _tensors(model.config, untied=untied)}
+    tensors = {tensor.name: tensor for tensor in _list_tensors(model.config, untied=untied)}
     shards = split_state_dict_into_shards_factory(
         tensors,
         get_storage_size=lambda tensor: prod(tensor.shape) * itemsize,

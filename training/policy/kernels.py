@@ -42,9 +42,9 @@ class AttentionImplementation:
         """Return whether the kernel is used for rows of `num_keys` keys."""
         return self.kind == TRITON and num_keys >= MIN_KERNEL_KEYS
 
-    def is_blockwise(self, num_keys: int, limit: int) -> bool:
-        """Return whether XLA scores by block, as all kinds but PLAIN do above `limit` keys."""
-        return self.kind == BLOCKWISE or (self.kind != PLAIN and num_keys > limit)
+    def is_blockwise(self, num_keys: int, max_keys: int) -> bool:
+        """Return whether XLA scores by block, as all kinds but PLAIN do above `max_keys` keys."""
+        return self.kind == BLOCKWISE or (self.kind != PLAIN and num_keys > max_keys)
 
 
 def select_attention(
@@ -118,14 +118,14 @@ def make_kernel_attention(
                 out_specs=head_spec,
                 check_vma=False,
             )
-        attended = call(
+        output = call(
             query,
             pad(key),
             pad(value),
             jnp.concatenate([starts, padded_starts.astype(jnp.int32)], axis=1),
             pad(visible.astype(jnp.int32)),
         )
-        return attended[:, :length]
+        return output[:, :length]
 
     return attend
 
@@ -142,5 +142,5 @@ def segment_starts(segments: jax.Array) -> jax.Array:
 
 def matmul_precision(dtype: DTypeLike) -> AbstractContextManager[object]:
     """Return a context in which products and their gradients have the precision of `dtype`."""
-    exact = jnp.dtype(dtype) == jnp.float32
-    return jax.default_matmul_precision("float32") if exact else nullcontext()
+    is_float32 = jnp.dtype(dtype) == jnp.float32
+    return jax.default_matmul_precision("float32") if is_float32 else nullcontext()

@@ -48,22 +48,22 @@ def decoder_layer(
     }
     join, scale = mesh is None, 0.0 if lora is None else lora.scale
 
-    normed = rms_norm(hidden, scales["input_layernorm"], eps)
+    inputs = rms_norm(hidden, scales["input_layernorm"], eps)
     query, key, value = (
         flat.reshape(batch, length, -1, config.head_dim)
-        for flat in _project(normed, ("q_proj", "k_proj", "v_proj"), kernels, scale, join=join)
+        for flat in _project(inputs, ("q_proj", "k_proj", "v_proj"), kernels, scale, join=join)
     )
     query, key = (
         _apply_rotation(rms_norm(heads, scales[name], eps) if qk_norm else heads, rotation)
         for heads, name in ((query, "q_norm"), (key, "k_norm"))
     )
-    attended, memory = attend(query, key, value, index, memory)
-    attended = attended.reshape(batch, length, -1)
-    (attention_output,) = _project(attended, ("o_proj",), kernels, scale, join=False)
+    head_outputs, memory = attend(query, key, value, index, memory)
+    head_outputs = head_outputs.reshape(batch, length, -1)
+    (attention_output,) = _project(head_outputs, ("o_proj",), kernels, scale, join=False)
     hidden = hidden + attention_output
 
-    normed = rms_norm(hidden, scales["post_attention_layernorm"], eps)
-    gate, up = _project(normed, ("gate_proj", "up_proj"), kernels, scale, join=join)
+    inputs = rms_norm(hidden, scales["post_attention_layernorm"], eps)
+    gate, up = _project(inputs, ("gate_proj", "up_proj"), kernels, scale, join=join)
     (mlp_output,) = _project(jax.nn.silu(gate) * up, ("down_proj",), kernels, scale, join=False)
     return hidden + mlp_output, memory
 
@@ -75,18 +75,18 @@ def _gather_kernel(
     if mesh is None:
         return kernel.astype(dtype)
     spec = [SHARDING_RULES.get(name) for name in axes]
-    sharded = NamedSharding(mesh, PartitionSpec(*spec))
+    kernel_sharding = NamedSharding(mesh, PartitionSpec(*spec))
     gathered_spec = [None if axis == SHARDING_RULES["embed"] else axis for axis in spec]
-    gathered = NamedSharding(mesh, PartitionSpec(*gathered_spec))
+    gathered_sharding = NamedSharding(mesh, PartitionSpec(*gathered_spec))
     param_dtype, constrain = kernel.dtype, jax.lax.with_sharding_constraint
 
     @jax.custom_vjp
     def gather(kernel: jax.Array) -> jax.Array:
-        return constrain(constrain(kernel.astype(dtype), sharded), gathered)
+        return constrain(constrain(kernel.astype(dtype), kernel_sharding), gathered_sharding)
 
     gather.defvjp(
         lambda kernel: (gather(kernel), None),
-        lambda _, gradient: (constrain(gradient, sharded).astype(param_dtype),),
+        lambda _, gradient: (constrain(gradient, kernel_sharding).astype(param_dtype),),
     )
     return gather(kernel)
 
@@ -152,8 +152,8 @@ def _apply_rotation(inputs: jax.Array, rotation: Rotation) -> jax.Array:
     """Rotate (B, L, heads, hd); entry i pairs with i + hd / 2, as in Hugging Face's checkpoints."""
     cosine, sine = rotation
     x, y = jnp.split(inputs.astype(jnp.float32), 2, axis=-1)
-    rotated = [x * cosine - y * sine, y * cosine + x * sine]
-    return jnp.concatenate(rotated, axis=-1).astype(inputs.dtype)
+    halves = [x * cosine - y * sine, y * cosine + x * sine]
+    return jnp.concatenate(halves, axis=-1).astype(inputs.dtype)
 
 
 def join_bundle(prompts: jax.Array, rows: jax.Array) -> jax.Array:

@@ -49,8 +49,8 @@ def token_logprobs(
     logprobs = target_logprobs(
         model, hidden, input_ids[:, 1:], temperature=temperature, chunk=chunk
     )
-    visible = mask[:, 1:] & mask[:, :-1]
-    return jnp.pad(jnp.where(visible, logprobs, 0), ((0, 0), (1, 0)))
+    target_mask = mask[:, 1:] & mask[:, :-1]
+    return jnp.pad(jnp.where(target_mask, logprobs, 0), ((0, 0), (1, 0)))
 
 
 def target_logprobs(

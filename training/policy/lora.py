@@ -69,12 +69,12 @@ def get_trainable(params: Any) -> Any:
     return adapters or params
 
 
-def replace_trainable(params: Any, trained: Any) -> Any:
+def replace_trainable(params: Any, trainable: Any) -> Any:
     """Return the weights with their trainable part replaced.
 
-    `trained` is a pytree like `get_trainable(params)`.
+    `trainable` is a pytree like `get_trainable(params)`.
     """
-    return trained if get_trainable(params) is params else nnx.merge_state(params, trained)
+    return trainable if get_trainable(params) is params else nnx.merge_state(params, trainable)
 
 
 def get_frozen(params: Any) -> Any:
@@ -92,8 +92,8 @@ def merge_factors(
     `factor_a` is (in, rank), `factor_b` is (rank, out), and the scale is alpha / rank.
     """
     with matmul_precision(jnp.float32):
-        merged = kernel.astype(jnp.float32) + scale * (factor_a @ factor_b)
-    return merged.astype(kernel.dtype)
+        merged_kernel = kernel.astype(jnp.float32) + scale * (factor_a @ factor_b)
+    return merged_kernel.astype(kernel.dtype)
 
 
 def adapter_tensors(adapters: nnx.State) -> dict[str, np.ndarray]:
@@ -103,8 +103,8 @@ def adapter_tensors(adapters: nnx.State) -> dict[str, np.ndarray]:
     """
     tensors = {}
     for path, leaf in nnx.to_flat_state(adapters):
-        stacked = np.asarray(local_copy(leaf[...]))
-        for layer, value in enumerate(stacked):
+        factor = np.asarray(local_copy(leaf[...]))
+        for layer, value in enumerate(factor):
             tensors[_peft_name(str(path[-1]), layer)] = np.ascontiguousarray(value.T)
     return tensors
 
@@ -131,11 +131,11 @@ def save_adapters(
         "fan_in_fan_out": False,
         "inference_mode": True,
     }
-    with replace_folder(folder) as partial:
+    with replace_folder(folder) as partial_folder:
         text = json.dumps(config, indent=2) + "\n"
-        (partial / ADAPTER_FILE).write_text(text, encoding="utf-8")
+        (partial_folder / ADAPTER_FILE).write_text(text, encoding="utf-8")
         try:
-            save_file(tensors, partial / _WEIGHTS_FILE, metadata={_BASE: base})
+            save_file(tensors, partial_folder / _WEIGHTS_FILE, metadata={_BASE: base})
         except SafetensorError as error:  # such as a full disk
             raise UserError(f"{folder / _WEIGHTS_FILE}: can't be written: {error}") from error
 
@@ -152,18 +152,18 @@ def load_adapters(folder: Path, template: nnx.State) -> tuple[nnx.State, str]:
     file = folder / _WEIGHTS_FILE
     try:
         with safe_open(file, framework="numpy") as handle:
-            base = (handle.metadata() or {}).get(_BASE, "")
+            base_version = (handle.metadata() or {}).get(_BASE, "")
             tensors = {name: handle.get_tensor(name) for name in handle.keys()}  # noqa: SIM118
     except (OSError, SafetensorError) as error:
         raise UserError(f"{file}: can't be read: {error}") from error
 
-    def read(path: tuple[Any, ...], leaf: nnx.Variable) -> nnx.Variable:
+    def read_factor(path: tuple[Any, ...], leaf: nnx.Variable) -> nnx.Variable:
         names = [_peft_name(str(path[-1]), layer) for layer in range(len(leaf[...]))]
         shape = leaf.shape[:0:-1]
         for name in names:
-            actual = None if name not in tensors else tensors[name].shape
-            if actual != shape:
-                raise UserError(f"{file}: the shape of {name} must be {shape}, got {actual}")
+            actual_shape = None if name not in tensors else tensors[name].shape
+            if actual_shape != shape:
+                raise UserError(f"{file}: the shape of {name} must be {shape}, got {actual_shape}")
         value = np.stack([tensors[name].T for name in names]).astype(np.float32)
         if not np.isfinite(value).all():
             raise UserError(f"{file}: {names[0]} must be finite in all layers")
@@ -171,15 +171,15 @@ def load_adapters(folder: Path, template: nnx.State) -> tuple[nnx.State, str]:
         mesh_sharding = sharding if isinstance(sharding, NamedSharding) else None
         return leaf.replace(put_on_devices(value, mesh_sharding))
 
-    adapters = nnx.map_state(read, template)
-    expected = {
+    adapters = nnx.map_state(read_factor, template)
+    expected_names = {
         _peft_name(str(path[-1]), layer)
         for path, leaf in nnx.to_flat_state(template)
         for layer in range(len(leaf[...]))
     }
-    if unexpected := sorted(tensors.keys() - expected):
-        raise UserError(f"{file}: contains {unexpected[0]}, which is not in model.lora")
-    return adapters, base
+    if unexpected_names := sorted(tensors.keys() - expected_names):
+        raise UserError(f"{file}: contains {unexpected_names[0]}, which is not in model.lora")
+    return adapters, base_version
 
 
 def _peft_name(factor: str, layer: int) -> str:

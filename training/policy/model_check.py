@@ -51,11 +51,11 @@ def open_tokenizer(folder: Path, prompt: PromptConfig) -> tuple[Any, tuple[int, 
         )
     _require_vocabulary(folder, tokenizer, vocab_size)
     stop_ids = get_stop_ids(folder, tokenizer)
-    invalid = [token_id for token_id in stop_ids if not 0 <= token_id < vocab_size]
-    if invalid:
+    invalid_ids = [token_id for token_id in stop_ids if not 0 <= token_id < vocab_size]
+    if invalid_ids:
         raise UserError(
             f"{folder}: eos_token_id must be 0 to {vocab_size - 1}, below the vocab_size of "
-            f"{CONFIG_FILE}, got {invalid[0]}"
+            f"{CONFIG_FILE}, got {invalid_ids[0]}"
         )
     _require_prompt(folder, tokenizer, prompt, stop_ids)
     return tokenizer, stop_ids
@@ -69,10 +69,11 @@ def require_loadable_policy(folder: Path, prompt: PromptConfig) -> None:
 
 def warn_of_length(shape: DecoderConfig, max_model_len: int) -> None:
     """Print a warning if a model has fewer positions than `sampling.max_model_len`."""
-    if max_model_len > (limit := shape.max_position_embeddings):
+    if max_model_len > (max_positions := shape.max_position_embeddings):
         _warn(
-            f"sampling.max_model_len is {max_model_len}, but the model has {limit} positions "
-            f"(max_position_embeddings in {CONFIG_FILE}): answers to longer texts may be unusable"
+            f"sampling.max_model_len is {max_model_len}, but the model has {max_positions} "
+            f"positions (max_position_embeddings in {CONFIG_FILE}): answers to longer texts may be "
+            "unusable"
         )
 
 
@@ -99,13 +100,13 @@ def get_stop_ids(folder: Path, tokenizer: Any) -> tuple[int, ...]:
 def _require_vocabulary(folder: Path, tokenizer: Any, vocab_size: int) -> None:
     """Raise a `UserError` if the tokenizer has tokens without a row in the embeddings."""
     vocabulary = tokenizer.get_vocab().items()
-    invalid = sorted((token_id, text) for text, token_id in vocabulary if token_id >= vocab_size)
-    if invalid:
-        names = ", ".join(f"{text!r} ({token_id})" for token_id, text in invalid[:_MAX_LISTED])
-        more = f" and {len(invalid) - _MAX_LISTED} more" if len(invalid) > _MAX_LISTED else ""
+    overflow = sorted((token_id, text) for text, token_id in vocabulary if token_id >= vocab_size)
+    if overflow:
+        names = ", ".join(f"{text!r} ({token_id})" for token_id, text in overflow[:_MAX_LISTED])
+        suffix = f" and {len(overflow) - _MAX_LISTED} more" if len(overflow) > _MAX_LISTED else ""
         raise UserError(
             f"{folder}: token ids of its tokenizer must be less than {vocab_size}, the vocab_size "
-            f"of {CONFIG_FILE}, got {names}{more}: add rows to the embeddings, or name a token "
+            f"of {CONFIG_FILE}, got {names}{suffix}: add rows to the embeddings, or name a token "
             "that the model knows"
         )
     if _is_missing_token(folder, tokenizer.eos_token):
@@ -142,10 +143,10 @@ def _require_prompt(
 
     try:
         text = render()
-        repeated = render()
+        second_text = render()
     except UserError as error:
         raise UserError(f"{folder}: prompt.chat is true, but {error}") from error
-    if text != repeated:
+    if text != second_text:
         raise UserError(f"{folder}: its chat template must render the same prompt every time")
     if _QUESTION not in text:
         raise UserError(

@@ -110,32 +110,32 @@ def replace_folder(folder: Path) -> Iterator[Path]:
     between the two renames, `restore_folder` brings the existing folder back. All files are synced
     to disk before the rename, so that a crash of the host leaves no truncated files.
     """
-    new, old = _sibling(folder, "partial"), _sibling(folder, "old")
+    new_folder, old_folder = _get_sibling(folder, "partial"), _get_sibling(folder, "old")
     restore_folder(folder)
-    for leftover in (new, old):
-        shutil.rmtree(leftover, ignore_errors=True)
-    new.mkdir(parents=True)
+    for path_to_remove in (new_folder, old_folder):
+        shutil.rmtree(path_to_remove, ignore_errors=True)
+    new_folder.mkdir(parents=True)
     try:
-        yield new
-        for path in (*new.rglob("*"), new):
+        yield new_folder
+        for path in (*new_folder.rglob("*"), new_folder):
             _sync(path)
         if folder.exists():
-            os.replace(folder, old)
-        os.replace(new, folder)
+            os.replace(folder, old_folder)
+        os.replace(new_folder, folder)
     except BaseException:
-        shutil.rmtree(new, ignore_errors=True)
+        shutil.rmtree(new_folder, ignore_errors=True)
         restore_folder(folder)
         raise
-    if old.exists():
+    if old_folder.exists():
         _sync(folder.absolute().parent)  # sync the rename before the old files are removed
-        shutil.rmtree(old, ignore_errors=True)
+        shutil.rmtree(old_folder, ignore_errors=True)
 
 
 def restore_folder(folder: Path) -> None:
     """Bring back the existing folder if `replace_folder` was killed between its two renames."""
-    old = _sibling(folder, "old")
-    if old.is_dir() and not folder.exists():
-        os.replace(old, folder)
+    old_folder = _get_sibling(folder, "old")
+    if old_folder.is_dir() and not folder.exists():
+        os.replace(old_folder, folder)
 
 
 def _sync(path: Path) -> None:
@@ -150,6 +150,6 @@ def _sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def _sibling(folder: Path, suffix: str) -> Path:
+def _get_sibling(folder: Path, suffix: str) -> Path:
     folder = folder.absolute()
     return folder.with_name(f".{folder.name}.{suffix}")

@@ -60,12 +60,12 @@ def parameter_axes(
             (N, r, out).
     """
     family = config.architecture
-    absent = {"lm_head"} if config.tie_word_embeddings else set()
+    absent_paths = {"lm_head"} if config.tie_word_embeddings else set()
     if not family.qk_norm:
-        absent |= {"layers.q_norm", "layers.k_norm"}
+        absent_paths |= {"layers.q_norm", "layers.k_norm"}
     if not family.qkv_bias:
-        absent |= {path for path in PARAMETER_AXES if path.endswith("_bias")}
-    parameters = {path: axes for path, axes in PARAMETER_AXES.items() if path not in absent}
+        absent_paths |= {path for path in PARAMETER_AXES if path.endswith("_bias")}
+    parameters = {path: axes for path, axes in PARAMETER_AXES.items() if path not in absent_paths}
     for target in () if lora is None else lora.targets:
         layers, inputs, outputs = PARAMETER_AXES[f"layers.{target}"]
         parameters[f"layers.{target}{LORA_A}"] = (layers, inputs, "rank")
@@ -140,8 +140,8 @@ def parameter_shardings(
         spec = [SHARDING_RULES.get(name) for name in axes]
         # Compiled programs return specs without axes of size 1 and without trailing Nones. Equal
         # specs avoid another compilation.
-        canonical = [None if axis is None or mesh.shape[axis] == 1 else axis for axis in spec]
-        while canonical and canonical[-1] is None:
-            canonical.pop()
-        shardings[path] = NamedSharding(mesh, PartitionSpec(*canonical))
+        canonical_spec = [None if axis is None or mesh.shape[axis] == 1 else axis for axis in spec]
+        while canonical_spec and canonical_spec[-1] is None:
+            canonical_spec.pop()
+        shardings[path] = NamedSharding(mesh, PartitionSpec(*canonical_spec))
     return shardings

@@ -45,8 +45,8 @@ class Policy:
     @property
     def pad_id(self) -> int:
         """The padding token, which is always masked."""
-        pad = self.tokenizer.pad_token_id
-        return self.tokenizer.eos_token_id if pad is None else pad
+        pad_token_id = self.tokenizer.pad_token_id
+        return self.tokenizer.eos_token_id if pad_token_id is None else pad_token_id
 
     def encode_board(self, board: Instance) -> list[int]:
         """Return the token ids of the prompt for one unbatched board."""
@@ -103,12 +103,10 @@ class Policy:
         The last sequence is repeated to fill all devices. See `Sampler.score`.
         """
         mesh = nnx.merge(self.graphdef, params).mesh
-        padding = 0 if mesh is None else -len(sequences) % mesh.shape[SHARDING_RULES["batch"]]
-        rows = [*sequences, *[sequences[-1]] * padding]
-        padded = pad_sequences(
-            rows, [()] * len(rows), bucket=self.length_bucket, pad_id=self.pad_id
-        )
-        logprobs = _logprobs(params, padded.input_ids, padded.positions, padded.mask, self.graphdef)
+        num_padding = 0 if mesh is None else -len(sequences) % mesh.shape[SHARDING_RULES["batch"]]
+        rows = [*sequences, *[sequences[-1]] * num_padding]
+        batch = pad_sequences(rows, [()] * len(rows), bucket=self.length_bucket, pad_id=self.pad_id)
+        logprobs = _logprobs(params, batch.input_ids, batch.positions, batch.mask, self.graphdef)
         array = np.asarray(local_copy(logprobs))
         return [array[row, : len(sequence)] for row, sequence in enumerate(sequences)]
 
@@ -190,18 +188,18 @@ def load_policy(
     """
     from training.policy.model_check import open_tokenizer
 
-    devices = settings.mesh.fsdp * settings.mesh.tensor
-    if devices > jax.device_count():
+    num_devices = settings.mesh.fsdp * settings.mesh.tensor
+    if num_devices > jax.device_count():
         raise UserError(
             f"model.mesh must have at most {jax.device_count()} devices, got "
             f"{settings.mesh.fsdp} x {settings.mesh.tensor}"
         )
-    if not is_single_process() and devices < jax.device_count():
+    if not is_single_process() and num_devices < jax.device_count():
         raise UserError(
             f"model.mesh must use all {jax.device_count()} devices of the {jax.process_count()} "
             f"processes, got {settings.mesh.fsdp} x {settings.mesh.tensor}"
         )
-    mesh = make_mesh(settings.mesh.fsdp, settings.mesh.tensor) if devices > 1 else None
+    mesh = make_mesh(settings.mesh.fsdp, settings.mesh.tensor) if num_devices > 1 else None
     tokenizer, stop_ids = open_tokenizer(folder, prompt)
     model = huggingface.load(
         folder,

@@ -66,9 +66,9 @@ def prompt_text(
     if reasoning is None:
         return text
     # Some templates open the thinking block at the end of the prompt.
-    opening = opening_tag(text) if chat else ""
-    reasoning = reasoning.removeprefix(opening)
-    return text + reasoning + make_reasoning_suffix(opening + reasoning)
+    open_tag = opening_tag(text) if chat else ""
+    reasoning = reasoning.removeprefix(open_tag)
+    return text + reasoning + make_reasoning_suffix(open_tag + reasoning)
 
 
 def chat_text(tokenizer: Any, messages: Sequence[Mapping[str, str]], **options: Any) -> str:
@@ -100,24 +100,24 @@ def chat_text(tokenizer: Any, messages: Sequence[Mapping[str, str]], **options: 
 
 def decode_answer(tokenizer: Any, token_ids: Sequence[int]) -> str:
     """Return the text of tokens without special tokens, but with thinking marks."""
-    hidden = _hidden_tokens(tokenizer)
-    if hidden is None:
+    hidden_ids = _get_hidden_ids(tokenizer)
+    if hidden_ids is None:
         return str(tokenizer.decode(token_ids, skip_special_tokens=True))
-    visible = [token for token in token_ids if token not in hidden]
-    return str(tokenizer.decode(visible, skip_special_tokens=False))
+    visible_ids = [token for token in token_ids if token not in hidden_ids]
+    return str(tokenizer.decode(visible_ids, skip_special_tokens=False))
 
 
 def has_special_marks(tokenizer: Any) -> bool:
     """Return whether thinking marks are special tokens, which ordinary decoding omits."""
-    return _hidden_tokens(tokenizer) is not None
+    return _get_hidden_ids(tokenizer) is not None
 
 
 @lru_cache(maxsize=8)
-def _hidden_tokens(tokenizer: Any) -> frozenset[int] | None:
+def _get_hidden_ids(tokenizer: Any) -> frozenset[int] | None:
     """Return the special tokens except thinking marks, or None if no mark is special."""
-    special = {n: token for n, token in tokenizer.added_tokens_decoder.items() if token.special}
-    hidden = {n for n, token in special.items() if token.content.lower() not in _THINKING_TAGS}
-    return frozenset(hidden) if len(hidden) < len(special) else None
+    specials = {n: token for n, token in tokenizer.added_tokens_decoder.items() if token.special}
+    hidden_ids = {n for n, token in specials.items() if token.content.lower() not in _THINKING_TAGS}
+    return frozenset(hidden_ids) if len(hidden_ids) < len(specials) else None
 
 
 def train_tokenizer(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenizerFast:

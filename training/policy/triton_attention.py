@@ -116,7 +116,7 @@ def _forward_kernel(
     blocks = KeyBlocks(*(blocks_ref[n] for n in range(len(KeyBlocks._fields))))
 
     def add(key_block: jax.Array, carry: Any, masked: bool) -> Any:
-        attended, row_max, total = carry
+        output, row_max, total = carry
         key_slice = pl.ds(key_block * keys, keys)
         scores = triton.dot(query, key_ref[key_slice, :].T)
         if masked:
@@ -129,19 +129,19 @@ def _forward_kernel(
         new_max = jnp.maximum(row_max, scores.max(axis=1) * scale)
         weights = _weights(scores, scale, new_max[:, None], interpret)
         decay = jnp.exp2(row_max - new_max)
-        attended = attended * decay[:, None]
-        attended += triton.dot(weights.astype(query.dtype), value_ref[key_slice, :])
-        return attended, new_max, total * decay + weights.sum(axis=1)
+        output = output * decay[:, None]
+        output += triton.dot(weights.astype(query.dtype), value_ref[key_slice, :])
+        return output, new_max, total * decay + weights.sum(axis=1)
 
     carry = (
         jnp.zeros(query.shape, jnp.float32),
         jnp.full((queries,), _INITIAL_MAX, jnp.float32),
         jnp.zeros((queries,), jnp.float32),
     )
-    carry = fold_blocks(blocks.full(), partial(add, masked=False), carry)
-    attended, row_max, total = fold_blocks(blocks.masked(), partial(add, masked=True), carry)
+    carry = fold_blocks(blocks.full_ranges(), partial(add, masked=False), carry)
+    output, row_max, total = fold_blocks(blocks.masked_ranges(), partial(add, masked=True), carry)
     total = jnp.where(total > 0, total, 1.0)
-    out_ref[...] = (attended / total[:, None]).astype(out_ref.dtype)
+    out_ref[...] = (output / total[:, None]).astype(out_ref.dtype)
     normaliser_ref[...] = row_max + jnp.log2(total)
 
 
@@ -199,10 +199,10 @@ def _key_value_grads_kernel(
 
     zeros = jnp.zeros(key.shape, jnp.float32)
     carry = tuple(ref[...] for ref in partial_sums) if partial_sums else (zeros, zeros)
-    full = repeat_per_head((blocks.full_begin, blocks.full_end))
-    masked = repeat_per_head((blocks.begin, blocks.full_begin), (blocks.full_end, blocks.end))
-    carry = fold_blocks(full, partial(add, masked=False), carry)
-    carry = fold_blocks(masked, partial(add, masked=True), carry)
+    full_ranges = repeat_per_head((blocks.full_begin, blocks.full_end))
+    others = repeat_per_head((blocks.begin, blocks.full_begin), (blocks.full_end, blocks.end))
+    carry = fold_blocks(full_ranges, partial(add, masked=False), carry)
+    carry = fold_blocks(others, partial(add, masked=True), carry)
     d_key_ref[...], d_value_ref[...] = carry
 
 
@@ -241,8 +241,8 @@ def _query_grads_kernel(
 
         width = key_ref.shape[1]
         d_query = jnp.zeros((queries, width), jnp.float32)
-        d_query = fold_blocks(blocks.full(), partial(add, masked=False), d_query)
-        d_query = fold_blocks(blocks.masked(), partial(add, masked=True), d_query)
+        d_query = fold_blocks(blocks.full_ranges(), partial(add, masked=False), d_query)
+        d_query = fold_blocks(blocks.masked_ranges(), partial(add, masked=True), d_query)
         d_query_ref[query_slice, :] = (d_query * width**-0.5).astype(d_query_ref.dtype)
 
 
@@ -257,20 +257,20 @@ def _forward(
 ) -> tuple[jax.Array, Any]:
     batch, length, heads, width = query.shape
     blocks = stack_fields(key_blocks(starts, visible, prefix, *_FORWARD_BLOCK))
-    queries, keys = _FORWARD_BLOCK[0], key.shape[1]
+    queries, num_keys = _FORWARD_BLOCK[0], key.shape[1]
     # Reversed, so that the query blocks with the most keys start first.
     last_block, group = length // queries - 1, heads // key.shape[2]
     query_spec = pl.BlockSpec(
         (None, queries, None, width), lambda i, h, b: (b, last_block - i, h, 0)
     )
-    key_spec = pl.BlockSpec((None, keys, None, width), lambda i, h, b: (b, 0, h // group, 0))
-    attended, normaliser = pl.pallas_call(
+    key_spec = pl.BlockSpec((None, num_keys, None, width), lambda i, h, b: (b, 0, h // group, 0))
+    output, normaliser = pl.pallas_call(
         partial(_forward_kernel, prefix=prefix, interpret=interpret),
         grid=(length // queries, heads, batch),
         in_specs=[
             *(query_spec, key_spec, key_spec),
             pl.BlockSpec((None, queries), lambda i, h, b: (b, last_block - i)),
-            pl.BlockSpec((None, keys), lambda i, h, b: (b, 0)),
+            pl.BlockSpec((None, num_keys), lambda i, h, b: (b, 0)),
             pl.BlockSpec((None, None, blocks.shape[2]), lambda i, h, b: (b, last_block - i, 0)),
         ],
         out_specs=[
@@ -285,37 +285,37 @@ def _forward(
         interpret=interpret,
         name="flash_forward",
     )(query, key, value, starts, visible, blocks)
-    attended, normaliser = (
-        checkpoint_name(array, ATTENTION_OUTPUT) for array in (attended, normaliser)
+    output, normaliser = (
+        checkpoint_name(array, ATTENTION_OUTPUT) for array in (output, normaliser)
     )
-    return attended, (query, key, value, starts, visible, attended, normaliser)
+    return output, (query, key, value, starts, visible, output, normaliser)
 
 
 def _backward(prefix: int, interpret: bool, residuals: Any, d_out: jax.Array) -> tuple[Any, ...]:
-    query, key, value, starts, visible, attended, normaliser = residuals
+    query, key, value, starts, visible, output, normaliser = residuals
     # The row sums that the gradient of softmax subtracts (D in FlashAttention, appendix B).
     delta = jnp.einsum(
-        "blhd,blhd->bhl", d_out, attended, preferred_element_type=jnp.float32
+        "blhd,blhd->bhl", d_out, output, preferred_element_type=jnp.float32
     )  # (B, H, L)
     arrays = (query, key, value, starts, visible, d_out, normaliser, delta)
-    parts = _count_parts(query, key)
+    num_parts = _count_parts(query, key)
     query_ranges = stack_fields(query_blocks(starts, visible, prefix, *_KEY_GRADS_BLOCK))
     key_ranges = stack_fields(key_blocks(starts, visible, prefix, *_QUERY_GRADS_BLOCK))
 
     def add_part(part_index: jax.Array, gradients: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
         d_scores, *sums = _key_value_grads(
-            arrays, query_ranges, prefix, interpret, parts, part_index, gradients[1:]
+            arrays, query_ranges, prefix, interpret, num_parts, part_index, gradients[1:]
         )
         d_query = _query_grads(
-            arrays, d_scores, key_ranges, prefix, interpret, parts, part_index, gradients[:1]
+            arrays, d_scores, key_ranges, prefix, interpret, num_parts, part_index, gradients[:1]
         )
         return d_query, *sums
 
     # The first part writes the arrays, and the others add to them.
-    first = add_part(jnp.zeros(1, jnp.int32), ())
-    other_parts = jnp.arange(1, parts, dtype=jnp.int32)[:, None]
+    carry = add_part(jnp.zeros(1, jnp.int32), ())
+    other_parts = jnp.arange(1, num_parts, dtype=jnp.int32)[:, None]
     (d_query, d_key, d_value), _ = jax.lax.scan(
-        lambda gradients, part_index: (add_part(part_index, gradients), None), first, other_parts
+        lambda gradients, part_index: (add_part(part_index, gradients), None), carry, other_parts
     )
     d_key = (d_key * query.shape[-1] ** -0.5).astype(key.dtype)
     return d_query, d_key, d_value.astype(value.dtype), None, None
@@ -337,16 +337,16 @@ def _key_value_grads(
     blocks: jax.Array,  # int32 (B, blocks of keys, 4)
     prefix: int,
     interpret: bool,
-    parts: int,
+    num_parts: int,
     part_index: jax.Array,  # int32 (1,)
     partial_sums: tuple[jax.Array, ...],  # () for the first part
 ) -> list[jax.Array]:
     """Return gradients of a part's scores, (B, H, M, queries), and of keys and values so far."""
     query, key, *_ = arrays
     batch, length, heads, width = query.shape
-    count, key_heads = key.shape[1:3]
+    num_keys, key_heads = key.shape[1:3]
     keys, group = _KEY_GRADS_BLOCK[1], heads // key_heads
-    part_queries = -(-length // (parts * STEP)) * STEP
+    part_queries = -(-length // (num_parts * STEP)) * STEP
     query_spec = pl.BlockSpec((None, length, group, width), lambda i, h, b: (b, 0, h, 0))
     statistics_spec = pl.BlockSpec((None, group, length), lambda i, h, b: (b, h, 0))
     key_spec = pl.BlockSpec((None, keys, None, width), lambda i, h, b: (b, i, h, 0))
@@ -360,20 +360,20 @@ def _key_value_grads(
     ]
     gradients: list[jax.Array] = pl.pallas_call(
         partial(_key_value_grads_kernel, prefix=prefix, interpret=interpret),
-        grid=(count // keys, key_heads, batch),
+        grid=(num_keys // keys, key_heads, batch),
         in_specs=[*inputs, *[key_spec] * len(partial_sums)],
         out_specs=[
             pl.BlockSpec((None, group, keys, part_queries), lambda i, h, b: (b, h, i, 0)),
             *(key_spec, key_spec),
         ],
         out_shape=[
-            jax.ShapeDtypeStruct((batch, heads, count, part_queries), query.dtype),
+            jax.ShapeDtypeStruct((batch, heads, num_keys, part_queries), query.dtype),
             *[jax.ShapeDtypeStruct(key.shape, jnp.float32)] * 2,
         ],
         input_output_aliases={len(inputs) + i: 1 + i for i in range(len(partial_sums))},
         compiler_params=triton.CompilerParams(num_warps=4, num_stages=2),
         interpret=interpret,
-        name=f"flash_key_value_grads_in_{parts}",
+        name=f"flash_key_value_grads_in_{num_parts}",
     )(*arrays[:5], blocks, *arrays[5:], part_index, *partial_sums)
     return gradients
 
@@ -384,23 +384,23 @@ def _query_grads(
     blocks: jax.Array,  # int32 (B, blocks of queries, 8)
     prefix: int,
     interpret: bool,
-    parts: int,
+    num_parts: int,
     part_index: jax.Array,  # int32 (1,)
     partial_sums: tuple[jax.Array, ...],  # () for the first part
 ) -> jax.Array:
     """Return the gradients of queries, including those of a part's queries."""
     query, key, _, starts, visible, *_ = arrays
     batch, length, heads, width = query.shape
-    count, queries, group = key.shape[1], _QUERY_GRADS_BLOCK[0], heads // key.shape[2]
+    num_keys, queries, group = key.shape[1], _QUERY_GRADS_BLOCK[0], heads // key.shape[2]
     blocks_per_part = d_scores.shape[3] // queries
     query_spec = pl.BlockSpec((None, length, None, width), lambda i, h, b: (b, 0, h, 0))
     inputs = [
         pl.BlockSpec(
-            (None, None, count, queries), lambda i, h, b: (b, h, 0, blocks_per_part - 1 - i)
+            (None, None, num_keys, queries), lambda i, h, b: (b, h, 0, blocks_per_part - 1 - i)
         ),
-        pl.BlockSpec((None, count, None, width), lambda i, h, b: (b, 0, h // group, 0)),
+        pl.BlockSpec((None, num_keys, None, width), lambda i, h, b: (b, 0, h // group, 0)),
         pl.BlockSpec((None, length), lambda i, h, b: (b, 0)),
-        pl.BlockSpec((None, count), lambda i, h, b: (b, 0)),
+        pl.BlockSpec((None, num_keys), lambda i, h, b: (b, 0)),
         pl.BlockSpec((None, *blocks.shape[1:]), lambda i, h, b: (b, 0, 0)),
         pl.BlockSpec((None,), lambda i, h, b: (0,)),
     ]
@@ -413,6 +413,6 @@ def _query_grads(
         input_output_aliases={len(inputs): 0} if partial_sums else {},
         compiler_params=triton.CompilerParams(num_warps=8, num_stages=3),
         interpret=interpret,
-        name=f"flash_query_grads_in_{parts}",
+        name=f"flash_query_grads_in_{num_parts}",
     )(d_scores, key, starts, visible, blocks, part_index, *partial_sums)
     return d_query

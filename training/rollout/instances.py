@@ -92,8 +92,8 @@ def draw_boards(
     Raises:
         UserError: No board could be generated.
     """
-    excluded = DigestSet() if seen_boards is None else seen_boards
-    draw = partial(_draw_boards, key, requests, max_size, max_candidates, excluded, substitute)
+    digests = DigestSet() if seen_boards is None else seen_boards
+    draw = partial(_draw_boards, key, requests, max_size, max_candidates, digests, substitute)
     if is_single_process():
         return draw()
     values = call_in_first("boards", lambda: _to_plain_values(*draw()))
@@ -118,60 +118,60 @@ def _draw_boards(
     seen_boards: DigestSet,
     substitute: bool,
 ) -> tuple[InstanceSet, list[DrawReport]]:
-    filled_sets: list[InstanceSet] = []
+    board_sets: list[InstanceSet] = []
     reports = []
 
     def fill(
         key: jax.Array, request: BoardRequest, quota: dict[bool, int]
     ) -> tuple[dict[bool, int], int]:
         """Draw boards with and without waits; return the missing counts and the candidates."""
-        agents, counts = request.num_agents, np.array([[quota[False], quota[True]]])
-        filled = fill_quotas(
+        num_agents, counts = request.num_agents, np.array([[quota[False], quota[True]]])
+        result = fill_quotas(
             key,
-            lake_params(request.size, request.hole_ratio, num_agents=agents),
+            lake_params(request.size, request.hole_ratio, num_agents=num_agents),
             counts,
             seen_boards,
-            DrawOptions(CAPACITY, max_size, agents, HORIZON, max_candidates, BATCH_SIZE),
+            DrawOptions(CAPACITY, max_size, num_agents, HORIZON, max_candidates, BATCH_SIZE),
         )
-        filled_sets.append(InstanceSet(filled.boards.instances, filled.boards.solutions))
-        missing = {waits: quota[waits] - int(filled.counts[0, int(waits)]) for waits in quota}
-        return missing, int(filled.counters["candidates"][0])
+        board_sets.append(InstanceSet(result.boards.instances, result.boards.solutions))
+        shortfall = {waits: quota[waits] - int(result.counts[0, int(waits)]) for waits in quota}
+        return shortfall, int(result.counters["candidates"][0])
 
     for index, request in enumerate(requests):
         request_key = jax.random.fold_in(key, index)
         waits = round(request.wait_ratio * request.count)
-        missing, candidates = fill(
+        shortfall, candidates = fill(
             request_key, request, {True: waits, False: request.count - waits}
         )
         reports.append(
             DrawReport(
                 **asdict(request),
-                missing_wait=missing[True],
-                missing_no_wait=missing[False],
+                missing_wait=shortfall[True],
+                missing_no_wait=shortfall[False],
                 candidates=candidates,
             )
         )
         if substitute and reports[-1].missing:
-            substitutes = {waits: missing[not waits] for waits in missing}
-            fill(jax.random.fold_in(request_key, 1 << 20), request, substitutes)
-    if not any(map(len, filled_sets)):
+            substitute_quota = {waits: shortfall[not waits] for waits in shortfall}
+            fill(jax.random.fold_in(request_key, 1 << 20), request, substitute_quota)
+    if not any(map(len, board_sets)):
         raise UserError("no board could be generated: " + "; ".join(map(str, reports)))
-    return concatenate_boards(filled_sets), reports
+    return concatenate_boards(board_sets), reports
 
 
 def make_requests(
-    configuration: LakeConfiguration, instances: int, *, num_agents: int
+    configuration: LakeConfiguration, num_instances: int, *, num_agents: int
 ) -> list[BoardRequest]:
     """Split a stage's budget of boards over the map sizes by their data ratios.
 
     Returns:
         One request per map size with a positive count. Counts are rounded by the largest
-        remainder, so they sum to `instances`.
+        remainder, so they sum to `num_instances`.
     """
     sizes = sorted(configuration.sizes)
-    shares = np.array([configuration.sizes[size].data_ratio for size in sizes]) * instances
-    counts = np.floor(shares + 1e-9).astype(int)
-    for index in np.argsort(counts - shares, kind="stable")[: instances - counts.sum()]:
+    quotas = np.array([configuration.sizes[size].data_ratio for size in sizes]) * num_instances
+    counts = np.floor(quotas + 1e-9).astype(int)
+    for index in np.argsort(counts - quotas, kind="stable")[: num_instances - counts.sum()]:
         counts[index] += 1
     requests = []
     for size, count in zip(sizes, counts.tolist(), strict=True):
@@ -239,16 +239,16 @@ def fill_budget(
         int (count,): every row at least once, where `count` is the total requested number.
     """
     all_rows = np.arange(len(boards))
-    rows, unfilled = [all_rows], 0
+    rows, num_unfilled = [all_rows], 0
     for report in reports:
-        same_size = np.flatnonzero(boards.instances.size == report.size)
-        missing = report.count - len(same_size)
-        if not len(same_size):
-            unfilled += missing
-        elif missing:
-            rows.append(np.resize(rng.permutation(same_size), missing))
-    if unfilled:
-        rows.append(np.resize(rng.permutation(all_rows), unfilled))
+        size_rows = np.flatnonzero(boards.instances.size == report.size)
+        num_missing = report.count - len(size_rows)
+        if not len(size_rows):
+            num_unfilled += num_missing
+        elif num_missing:
+            rows.append(np.resize(rng.permutation(size_rows), num_missing))
+    if num_unfilled:
+        rows.append(np.resize(rng.permutation(all_rows), num_unfilled))
     return np.concatenate(rows)
 
 

@@ -29,30 +29,30 @@ class Rollout:
     groups: np.ndarray  # int or str (P,), group of each instance
 
     def replace_prompts(
-        self, indices: np.ndarray, other: "Rollout", replacements: np.ndarray
+        self, indices: np.ndarray, donor: "Rollout", replacements: np.ndarray
     ) -> "Rollout":
         """Return this rollout with some prompts replaced by prompts of another rollout.
 
         Args:
             indices: int (count,), indices of the prompts to replace.
-            other: A rollout with the same number of completions per prompt.
-            replacements: int (count,), indices of the replacements in `other`.
+            donor: A rollout with the same number of completions per prompt.
+            replacements: int (count,), indices of the replacements in `donor`.
         """
-        sources = np.arange(len(self.prompts))
-        sources[indices] = len(sources) + replacements
-        count = self.rewards.shape[1]
-        rows = (sources[:, None] * count + np.arange(count)).reshape(-1)
-        scores = zip(self.scores, other.scores, strict=True)
-        prompts = [*self.prompts, *other.prompts]
-        completions = [*self.completions, *other.completions]
+        prompt_rows = np.arange(len(self.prompts))
+        prompt_rows[indices] = len(prompt_rows) + replacements
+        num_completions = self.rewards.shape[1]
+        rows = (prompt_rows[:, None] * num_completions + np.arange(num_completions)).reshape(-1)
+        scores = zip(self.scores, donor.scores, strict=True)
+        prompts = [*self.prompts, *donor.prompts]
+        completions = [*self.completions, *donor.completions]
         return Rollout(
-            self.boards.concatenate(other.boards).take(sources),
-            [prompts[source] for source in sources],
+            self.boards.concatenate(donor.boards).take(prompt_rows),
+            [prompts[source] for source in prompt_rows],
             [completions[row] for row in rows],
             Scores(*(np.concatenate(arrays)[rows] for arrays in scores)),
-            np.concatenate([self.rewards, other.rewards])[sources],
-            np.concatenate([self.overlong, other.overlong])[sources],
-            np.concatenate([self.groups, other.groups])[sources],
+            np.concatenate([self.rewards, donor.rewards])[prompt_rows],
+            np.concatenate([self.overlong, donor.overlong])[prompt_rows],
+            np.concatenate([self.groups, donor.groups])[prompt_rows],
         )
 
 
@@ -93,17 +93,17 @@ def roll_out(
             for prompt, group in zip(request.prompts, completion_groups, strict=True)
             for completion in group
         ]
-        repeated = boards.take(np.repeat(np.arange(len(boards)), request.n))
-        scores = run.environment.judge(repeated, texts).scores
+        repeated_boards = boards.take(np.repeat(np.arange(len(boards)), request.n))
+        scores = run.environment.judge(repeated_boards, texts).scores
         shape = (len(boards), request.n)
         lengths = np.reshape([len(completion.token_ids) for completion in completions], shape)
-        overlong = overlong_penalty(lengths, run.config.prompt.max_tokens, run.config.reward)
-        rewards = scores.rewards.reshape(shape) - overlong
+        penalties = overlong_penalty(lengths, run.config.prompt.max_tokens, run.config.reward)
+        rewards = scores.rewards.reshape(shape) - penalties
         groups = run.environment.groups(boards)
-    return Rollout(boards, request.prompts, completions, scores, rewards, overlong, groups)
+    return Rollout(boards, request.prompts, completions, scores, rewards, penalties, groups)
 
 
-def overlong_penalty(lengths: np.ndarray, limit: int, settings: RewardConfig) -> np.ndarray:
+def overlong_penalty(lengths: np.ndarray, max_tokens: int, settings: RewardConfig) -> np.ndarray:
     """Return DAPO's soft overlong penalty (Yu et al. 2025, eq. 13) of each answer.
 
     The penalty rises linearly over the last `overlong_buffer` tokens before the limit, from 0 to
@@ -112,7 +112,7 @@ def overlong_penalty(lengths: np.ndarray, limit: int, settings: RewardConfig) ->
     """
     if not settings.overlong_buffer:
         return np.zeros(lengths.shape, np.float32)
-    excess = np.clip(lengths - (limit - settings.overlong_buffer), 0, settings.overlong_buffer)
+    excess = np.clip(lengths - (max_tokens - settings.overlong_buffer), 0, settings.overlong_buffer)
     return (settings.overlong_penalty * excess / settings.overlong_buffer).astype(np.float32)
 
 
@@ -124,24 +124,24 @@ def rollout_metrics(run: ActiveRun, rollout: Rollout) -> dict[str, Any]:
     sampled_logprobs = np.concatenate([completion.logprobs for completion in completions])
     rates = np.reshape(scores.valid, rewards.shape).mean(axis=1)  # (P,)
     lengths = np.array([len(completion.token_ids) for completion in completions])
-    truncated = np.array([completion.truncated for completion in completions])
-    by_group = {}
+    truncation_mask = np.array([completion.truncated for completion in completions])
+    metrics_by_group = {}
     for group in np.unique(rollout.groups).tolist():
-        in_group = rollout.groups == group
-        rows = np.repeat(in_group, rewards.shape[1])
-        by_group[str(group)] = GroupMetrics(
+        group_mask = rollout.groups == group
+        rows = np.repeat(group_mask, rewards.shape[1])
+        metrics_by_group[str(group)] = GroupMetrics(
             count=int(rows.sum()),
             valid=int(scores.valid[rows].sum()),
             scores=dict.fromkeys(score_keys, int(scores.best[rows].sum())),
             failures=_count_failures(scores.failures[rows]),
             reward=_round(rewards.reshape(-1)[rows].mean()),
             # p (1 - p), where p is a prompt's valid rate
-            learnability=_round(np.mean(rates[in_group] * (1 - rates[in_group]))),
+            learnability=_round(np.mean(rates[group_mask] * (1 - rates[group_mask]))),
             readable=int(scores.parsed[rows].sum()),
-            truncated=int(truncated[rows].sum()),
+            truncated=int(truncation_mask[rows].sum()),
             tokens=_round(lengths[rows].mean()),
-            prompts=int(in_group.sum()),
-            without_success=int((rates[in_group] == 0).sum()),
+            prompts=int(group_mask.sum()),
+            without_success=int((rates[group_mask] == 0).sum()),
         )
     penalty = {"overlong_penalty": _round(rollout.overlong.mean())}
     return (penalty if run.config.reward.overlong_buffer else {}) | {
@@ -153,8 +153,8 @@ def rollout_metrics(run: ActiveRun, rollout: Rollout) -> dict[str, Any]:
         "completion_length": _round(lengths.mean()),
         # The mean negative log-probability of sampled tokens is an unbiased entropy estimate.
         "entropy": _round(-np.mean(sampled_logprobs)),
-        "truncated_share": _round(truncated.mean()),
-        "by_group": by_group,
+        "truncated_share": _round(truncation_mask.mean()),
+        "by_group": metrics_by_group,
     }
 
 

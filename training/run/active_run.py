@@ -53,15 +53,15 @@ class ActiveRun:
 
         Stage 0 is the end of the warm start; its `update` is ignored.
         """
-        warm_start = self.config.warm_start.steps if self.config.warm_start else 0
+        warm_start_steps = self.config.warm_start.steps if self.config.warm_start else 0
         if stage == 0:
-            return warm_start
-        return warm_start + (stage - 1) * self.config.updates_per_stage + update
+            return warm_start_steps
+        return warm_start_steps + (stage - 1) * self.config.updates_per_stage + update
 
     def optimizer_step(self, stage: int, update: int) -> int:
         """Return the number of GRPO optimizer steps before an update, including skipped ones."""
-        updates = (stage - 1) * self.config.updates_per_stage + update - 1
-        return updates * self.config.grpo.minibatches
+        num_updates = (stage - 1) * self.config.updates_per_stage + update - 1
+        return num_updates * self.config.grpo.minibatches
 
     def profile_update(self, stage: int, update: int) -> AbstractContextManager[None]:
         """Trace the block if `tracking.profile_updates` lists this update of a stage."""

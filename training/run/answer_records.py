@@ -113,42 +113,42 @@ class ValidationRecord(Record):
 
 def sort_groups(groups: Iterable[str]) -> list[str]:
     """Return the distinct groups: in ascending order if all are numbers, else as they appear."""
-    distinct = list(dict.fromkeys(groups))
-    return sorted(distinct, key=int) if all(map(str.isdecimal, distinct)) else distinct
+    names = list(dict.fromkeys(groups))
+    return sorted(names, key=int) if all(map(str.isdecimal, names)) else names
 
 
 def compute_validation_rates(stage: int, episodes: Sequence[EpisodeRecord]) -> ValidationRecord:
     """Return the rates of one or more validation answers of a stage, by group and in total."""
-    groups = _group_episodes(episodes)
+    members = _group_episodes(episodes)
     return ValidationRecord(
         stage=stage,
-        groups={group: compute_rates(groups[group]) for group in sort_groups(groups)},
+        groups={group: compute_rates(members[group]) for group in sort_groups(members)},
         total=compute_rates(episodes),
     )
 
 
 def make_stage_evidence(stage: int, episodes: Sequence[EpisodeRecord]) -> StageEvidence:
     """Return the engineer's evidence from a stage's validation answers."""
-    groups = _group_episodes(episodes)
+    members = _group_episodes(episodes)
     return StageEvidence(
         stage=stage,
-        validation={group: _group_evidence(groups[group]) for group in sort_groups(groups)},
+        validation={group: _make_group_evidence(members[group]) for group in sort_groups(members)},
     )
 
 
 def _group_episodes(episodes: Iterable[EpisodeRecord]) -> dict[str, list[EpisodeRecord]]:
-    groups: dict[str, list[EpisodeRecord]] = defaultdict(list)
+    members: dict[str, list[EpisodeRecord]] = defaultdict(list)
     for episode in episodes:
-        groups[episode.group].append(episode)
-    return groups
+        members[episode.group].append(episode)
+    return members
 
 
 def _tally_fields(episodes: Sequence[EpisodeRecord]) -> dict[str, Any]:
     failures = Counter(episode.failure for episode in episodes if episode.failure is not None)
     scores = Counter[str]()
     for episode in episodes:
-        for key, reached in episode.scores.items():
-            scores[key] += reached
+        for key, success in episode.scores.items():
+            scores[key] += success
     return {
         "count": len(episodes),
         "valid": sum(episode.valid for episode in episodes),
@@ -163,14 +163,14 @@ def compute_rates(episodes: Sequence[EpisodeRecord]) -> Rates:
     return Rates(**_tally_fields(episodes), isr=sum(shares) / len(shares) if shares else None)
 
 
-def _group_evidence(episodes: Sequence[EpisodeRecord]) -> GroupEvidence:
-    levels: dict[str, dict[str, list[EpisodeRecord]]] = defaultdict(lambda: defaultdict(list))
+def _make_group_evidence(episodes: Sequence[EpisodeRecord]) -> GroupEvidence:
+    members: dict[str, dict[str, list[EpisodeRecord]]] = defaultdict(lambda: defaultdict(list))
     for episode in episodes:
         for factor, level in episode.slices.items():
-            levels[factor][level].append(episode)
+            members[factor][level].append(episode)
     slices = {
         factor: {level: Tally(**_tally_fields(rows)) for level, rows in sorted(by_level.items())}
-        for factor, by_level in sorted(levels.items())
+        for factor, by_level in sorted(members.items())
     }
     count = len(episodes)
     statistics = AnswerStatistics(

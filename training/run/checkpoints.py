@@ -61,7 +61,7 @@ class Checkpoints:
         """
         require_literal_path(folder)
         self._folder = folder.absolute()
-        self._saving: int | None = None
+        self._saving_number: int | None = None
         call_in_first("the checkpoints on disk", self._remove_unusable)
         self._manager = ocp.CheckpointManager(
             self._folder,
@@ -87,7 +87,7 @@ class Checkpoints:
         self.wait()
         if progress.number in self._manager.all_steps():
             return
-        self._saving = progress.number
+        self._saving_number = progress.number
         parts = ocp.args.Composite(
             state=ocp.args.StandardSave(_trainable_state(state)),
             progress=ocp.args.JsonSave(asdict(progress)),
@@ -138,8 +138,8 @@ class Checkpoints:
             self._manager.close()
 
     def _remove_unusable(self) -> None:
-        for unfinished in self._folder.glob(f"*{ocp.utils.TMP_DIR_SUFFIX}*"):
-            shutil.rmtree(unfinished)
+        for unfinished_folder in self._folder.glob(f"*{ocp.utils.TMP_DIR_SUFFIX}*"):
+            shutil.rmtree(unfinished_folder)
         _remove_damaged(self._folder)
 
     @contextmanager
@@ -149,7 +149,7 @@ class Checkpoints:
         except Exception as error:  # Orbax raises errors of many types
             message = " ".join(str(error).split())
             raise UserError(
-                f"{self._folder / str(self._saving)}: the checkpoint can't be saved: "
+                f"{self._folder / str(self._saving_number)}: the checkpoint can't be saved: "
                 f"{type(error).__name__}: {message:.300}; earlier checkpoints are kept"
             ) from error
 
@@ -158,7 +158,7 @@ class Checkpoints:
 
         Arrays that can't be opened raise an error.
         """
-        name = str(self._saving)
+        name = str(self._saving_number)
         paths = [*self._folder.glob(f"{name}{ocp.utils.TMP_DIR_SUFFIX}*"), self._folder / name]
         checkpoint = next(filter(Path.is_dir, paths))
         _open_arrays(checkpoint)
@@ -173,24 +173,25 @@ def _remove_damaged(folder: Path) -> None:
     """Remove the checkpoints after the newest intact one, and print their damage."""
     names = (child.name for child in folder.glob("*"))
     numbers = sorted((int(name) for name in names if name.isdecimal()), reverse=True)
-    damage: dict[int, str] = {}
+    problems: dict[int, str] = {}
     for number in numbers:
         problem = _find_checkpoint_damage(folder / str(number))
         if problem is None:
             break
-        damage[number] = problem
-    if damage and len(damage) == len(numbers):
+        problems[number] = problem
+    if problems and len(problems) == len(numbers):
         raise UserError(
-            f"{folder}: no checkpoint is intact: {'; '.join(damage.values())}. Restore the files, "
-            "or remove this folder to start again from the first step"
+            f"{folder}: no checkpoint is intact: {'; '.join(problems.values())}. Restore the "
+            "files, or remove this folder to start again from the first step"
         )
-    for damaged, problem in damage.items():
+    for damaged_number, problem in problems.items():
         console.print(
-            f"Checkpoint {damaged} is damaged: {problem}. Resuming from checkpoint {number}.",
+            f"Checkpoint {damaged_number} is damaged: {problem}. Resuming from checkpoint "
+            f"{number}.",
             style="yellow",
             soft_wrap=True,
         )
-        shutil.rmtree(folder / str(damaged))
+        shutil.rmtree(folder / str(damaged_number))
 
 
 def _find_checkpoint_damage(checkpoint: Path) -> str | None:

@@ -83,7 +83,7 @@ class DigestList:
         """Add the digest of a file that is about to be written."""
         entries = self.entries()
         if entries is not None:
-            self._write(self._without(entries, path) | {self.name(path): digest})
+            self._write(self._drop_entry(entries, path) | {self.name(path): digest})
 
     def record_folder(self, folder: Path) -> None:
         """Add the digests of all files in a new folder."""
@@ -100,13 +100,13 @@ class DigestList:
         """Move a file to the end of the list, so that it may be missing."""
         entries = self.entries() or {}
         if (digest := entries.get(self.name(path))) is not None:
-            self._write(self._without(entries, path) | {self.name(path): digest})
+            self._write(self._drop_entry(entries, path) | {self.name(path): digest})
 
     def forget(self, path: Path) -> None:
         """Drop the digest of a file that is about to change, such as a log."""
         entries = self.entries()
         if entries and self.name(path) in entries:
-            self._write(self._without(entries, path))
+            self._write(self._drop_entry(entries, path))
 
     def create(self, paths: Iterable[Path]) -> None:
         """Write the digests of existing files."""
@@ -133,25 +133,25 @@ class DigestList:
     def _compare(
         self, path: Path, digest: str, entries: dict[str, str], *, optional: bool = False
     ) -> None:
-        expected = entries.get(self.name(path))
-        if expected is None and not optional:
+        expected_digest = entries.get(self.name(path))
+        if expected_digest is None and not optional:
             raise UserError(
                 f"{path}: has no digest in {DIGESTS_FILE}, so the run did not write it; restore "
                 f"{self.file}, or remove the file"
             )
-        if expected is not None and digest != expected:
+        if expected_digest is not None and digest != expected_digest:
             raise UserError(
                 f"{path}: differs from its digest in {DIGESTS_FILE}; restore the file, or remove "
                 "the run's directory to start again"
             )
 
-    def _without(self, entries: dict[str, str], path: Path) -> dict[str, str]:
+    def _drop_entry(self, entries: dict[str, str], path: Path) -> dict[str, str]:
         """Return the entries without a file's, and without the last if its file is missing."""
-        last = next(reversed(entries), None)
-        excluded = {self.name(path)}
-        if last is not None and not (self.root / last).exists():
-            excluded.add(last)
-        return {name: digest for name, digest in entries.items() if name not in excluded}
+        last_name = next(reversed(entries), None)
+        excluded_names = {self.name(path)}
+        if last_name is not None and not (self.root / last_name).exists():
+            excluded_names.add(last_name)
+        return {name: digest for name, digest in entries.items() if name not in excluded_names}
 
     def _digest(self, path: Path) -> str:
         try:

@@ -128,11 +128,11 @@ _GLOB_CHARACTERS = "*?[\\"
 
 def require_literal_path(path: Path) -> None:
     """Raise a `UserError` if Orbax would interpret a path as a pattern and lose checkpoints."""
-    special = [letter for letter in str(path.absolute()) if letter in _GLOB_CHARACTERS]
-    if special:
+    special_characters = [letter for letter in str(path.absolute()) if letter in _GLOB_CHARACTERS]
+    if special_characters:
         raise UserError(
             f"{path.absolute()}: the path must not contain any of {' '.join(_GLOB_CHARACTERS)}, "
-            f"which Orbax interprets as patterns, got {special[0]!r}"
+            f"which Orbax interprets as patterns, got {special_characters[0]!r}"
         )
 
 
@@ -185,8 +185,8 @@ class RunDirectory:
     def weights_after(self, stage: int) -> int:
         """Return the stage whose weights are in force after a stage, considering rollbacks."""
         gate = self.stage(stage).gate
-        rolled_back = gate.exists() and gate.read().restored == "checkpoint"
-        return gate.read().reference if rolled_back else stage
+        is_rolled_back = gate.exists() and gate.read().restored == "checkpoint"
+        return gate.read().reference if is_rolled_back else stage
 
     def finished(self) -> bool:
         """Return whether the run is complete."""
@@ -292,17 +292,17 @@ class RunDirectory:
         Returns:
             Whether a file was removed.
         """
-        first = self.stage(stage)
-        files = first.design_files()
+        folder = self.stage(stage)
+        files = folder.design_files()
         if not keep_validation:
-            files += [first.episodes, first.gate, first.atlas, self.report_atlas(stage)]
+            files += [folder.episodes, folder.gate, folder.atlas, self.report_atlas(stage)]
         for number in self.stage_numbers():
             if number > stage:
                 files += [*self.stage(number).records(), self.report_atlas(number)]
-        existing = [file for file in files if file.exists()]
-        for file in existing:
+        existing_files = [file for file in files if file.exists()]
+        for file in existing_files:
             file.remove()
-        return bool(existing)
+        return bool(existing_files)
 
     def require_same_config(self, config: RunConfig) -> bool:
         """Return True for a run of this configuration, and False for an empty directory.
@@ -322,17 +322,17 @@ class RunDirectory:
                     f"{self.path}: is not empty and contains no run; choose another --run-dir"
                 )
             return False
-        stored = read_yaml(self.config_file)
-        requested = parse_yaml(dump(config))
-        for tree in (stored, requested):
+        stored_tree = read_yaml(self.config_file)
+        requested_tree = parse_yaml(dump(config))
+        for tree in (stored_tree, requested_tree):
             for key in _MUTABLE_KEYS:
                 if key != "model.mesh" or config.engineer.learning is None:
                     _remove_key(tree, key)
-        if stored != requested:
+        if stored_tree != requested_tree:
             raise UserError(
                 f"{self.path}: contains a run of another configuration, which differs in "
-                f"{', '.join(differing_keys(stored, requested))}; choose another --run-dir, "
-                "or remove it"
+                f"{', '.join(differing_keys(stored_tree, requested_tree))}; choose another "
+                "--run-dir, or remove it"
             )
         return True
 
