@@ -20,14 +20,14 @@ from jaxlake.generator import generate_sharded
 from jaxlake.policies import RandomPolicy, ShortestPathPolicy, sweep
 from tests.paths import ROOT
 
-LOCAL_DEVICES = 4
-BOARDS = 24
+NUM_LOCAL_DEVICES = 4
+NUM_BOARDS = 24
 SHAPES = {"max_size": 4, "horizon": 16}
-CONFIGURATIONS = 3
+NUM_CONFIGURATIONS = 3
 """Number of configurations of the sweep; with 3, 8 devices split the boards instead."""
 
 
-def board_request() -> tuple[jax.Array, Any]:
+def make_request() -> tuple[jax.Array, Any]:
     """Return the key and the parameters of the boards."""
     return jax.random.key(7), lake_params([3, 4], [0.2, 0.2], [0.5, 0.25])
 
@@ -35,7 +35,7 @@ def board_request() -> tuple[jax.Array, Any]:
 def sweep_tables(lakes: Any, **options: Any) -> Any:
     """Sweep two policies over the boards, with some boards masked."""
     boards = jax.tree.map(
-        lambda leaf: np.reshape(leaf, (CONFIGURATIONS, -1, *leaf.shape[1:])),
+        lambda leaf: np.reshape(leaf, (NUM_CONFIGURATIONS, -1, *leaf.shape[1:])),
         (lakes.instances, lakes.solutions, lakes.filled),
     )
     boards[2][1, 2:] = False
@@ -47,14 +47,14 @@ def run_all(
     outputs: Sequence[Path],
     *,
     module: str = "tests.jaxlake.one_of_many",
-    local_devices: int = LOCAL_DEVICES,
+    num_local_devices: int = NUM_LOCAL_DEVICES,
     timeout: float = 600,
 ) -> None:
     """Run a module in one process per output, and wait until all succeed."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{probe.getsockname()[1]}"
-    xla_flags = {"XLA_FLAGS": f"--xla_force_host_platform_device_count={local_devices}"}
+    xla_flags = {"XLA_FLAGS": f"--xla_force_host_platform_device_count={num_local_devices}"}
     command = [sys.executable, "-m", module, address, str(len(outputs))]
     processes = [
         subprocess.Popen(
@@ -77,12 +77,12 @@ def run_all(
             process.wait()
 
 
-def main(address: str, processes: str, index: str, output: str) -> None:
-    jax.distributed.initialize(address, int(processes), int(index))
-    assert len(jax.devices()) == LOCAL_DEVICES * int(processes)
-    assert len(jax.local_devices()) == LOCAL_DEVICES
-    key, params = board_request()
-    lakes = generate_sharded(key, params, BOARDS, batch_size=64, **SHAPES)
+def main(address: str, num_processes: str, index: str, output: str) -> None:
+    jax.distributed.initialize(address, int(num_processes), int(index))
+    assert len(jax.devices()) == NUM_LOCAL_DEVICES * int(num_processes)
+    assert len(jax.local_devices()) == NUM_LOCAL_DEVICES
+    key, params = make_request()
+    lakes = generate_sharded(key, params, NUM_BOARDS, batch_size=64, **SHAPES)
     assert all(leaf.is_fully_replicated for leaf in jax.tree.leaves(lakes))
     lakes = jax.tree.map(np.array, lakes)
     tables = sweep_tables(lakes, devices=jax.devices())

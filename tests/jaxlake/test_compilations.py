@@ -21,60 +21,62 @@ HORIZON = 8
 @pytest.fixture
 def count_compilations():
     """Call a function and return how many programs it had compiled."""
-    compiled = []
+    durations = []
 
     def listen(event, duration, **_):
         if event == "/jax/core/compile/backend_compile_duration":
-            compiled.append(duration)
+            durations.append(duration)
 
     def count(function):
-        compiled.clear()
+        durations.clear()
         jax.block_until_ready(function())
-        return len(compiled)
+        return len(durations)
 
     jax.monitoring.register_event_duration_secs_listener(listen)
     yield count
     jax.monitoring.unregister_event_duration_listener(listen)
 
 
-def board(number):
+def make_board(number):
     return jaxlake.parse_grid(GRIDS[number])
 
 
-def boards(*numbers):
-    return jaxlake.stack_instances([board(number) for number in numbers])
+def make_boards(*numbers):
+    return jaxlake.stack_instances([make_board(number) for number in numbers])
 
 
-def make_unknown(*axes):
+def make_unknown_solution(*axes):
     """Return a solution of status UNKNOWN, with leading axes."""
     return jax.tree.map(lambda leaf: np.expand_dims(leaf, axes), unknown_solution(HORIZON, 2))
 
 
 def verify_board(number, steps=2):
     plan = np.full((HORIZON, 2), number, np.int8)
-    return jaxlake.verify(board(number), plan, steps, True, make_unknown())
+    return jaxlake.verify(make_board(number), plan, steps, True, make_unknown_solution())
 
 
 def tabulate_outcome(number):
     outcomes = jax.tree.map(lambda leaf: leaf[None], verify_board(0))
-    return jaxlake.tabulate(boards(0), np.array([number > 0]), outcomes)
+    return jaxlake.tabulate(make_boards(0), np.array([number > 0]), outcomes)
 
 
 def run_sweep(number):
-    cells = jax.tree.map(lambda leaf: leaf[None], boards(number))
+    boards = jax.tree.map(lambda leaf: leaf[None], make_boards(number))
     key = jax.random.key(number)
-    return sweep(key, [RandomPolicy()], cells, make_unknown(0, 1), max_steps=HORIZON)
+    return sweep(key, [RandomPolicy()], boards, make_unknown_solution(0, 1), max_steps=HORIZON)
 
 
 CALLS = {
     "solve": lambda number: jaxlake.solve(
-        board(number), horizon=HORIZON, max_expansions=np.int64(5 + number)
+        make_board(number), horizon=HORIZON, max_expansions=np.int64(5 + number)
     ),
     "verify": lambda number: verify_board(number, np.int16(2 + number)),
     "tabulate": tabulate_outcome,
-    "distances": lambda number: jaxlake.distances(board(number).holes, board(number).goals[0]),
+    "distances": lambda number: jaxlake.distances(
+        make_board(number).holes, make_board(number).goals[0]
+    ),
     "roll_out": lambda number: roll_out(
-        jax.random.key(0), RandomPolicy(), boards(number), max_steps=HORIZON
+        jax.random.key(0), RandomPolicy(), make_boards(number), max_steps=HORIZON
     ),
     "sweep": run_sweep,
 }
@@ -108,11 +110,11 @@ def test_generate_compiles_each_program_once(caplog, on_a_device):
     # No other test compiles for this size of a batch.
     settings = {"max_size": 3 + on_a_device, "horizon": HORIZON, "batch_size": 40}
     with caplog.at_level("DEBUG", logger="jax._src.dispatch"):
-        generated = jaxlake.generate(key, jaxlake.lake_params(3, 0.1), 8, **settings)
-    assert generated.filled.all()
-    compiled = Counter(re.findall(r"Finished XLA compilation of jit\((\w+)\)", caplog.text))
-    parts = ("_initialize", "_begin_round", "_solve_many", "_end_round", "collect_sets")
-    assert [compiled[part] for part in parts] == [1] * len(parts)
+        lakes = jaxlake.generate(key, jaxlake.lake_params(3, 0.1), 8, **settings)
+    assert lakes.filled.all()
+    counts = Counter(re.findall(r"Finished XLA compilation of jit\((\w+)\)", caplog.text))
+    names = ("_initialize", "_begin_round", "_solve_many", "_end_round", "collect_sets")
+    assert [counts[name] for name in names] == [1] * len(names)
 
 
 @pytest.mark.slow
@@ -120,28 +122,28 @@ def test_eager_batches_compile_once(count_compilations):
     def solve(board):
         return jaxlake.solve(board, horizon=HORIZON)
 
-    first = jax.vmap(solve)(boards(0, 1))
-    assert count_compilations(lambda: jax.vmap(solve)(boards(1, 0))) == 0
-    batched = solve_batch(boards(0, 1), horizon=HORIZON)
-    jax.tree.map(np.testing.assert_array_equal, first, batched)
+    expected = jax.vmap(solve)(make_boards(0, 1))
+    assert count_compilations(lambda: jax.vmap(solve)(make_boards(1, 0))) == 0
+    actual = solve_batch(make_boards(0, 1), horizon=HORIZON)
+    jax.tree.map(np.testing.assert_array_equal, expected, actual)
     for i in range(2):
-        row = jax.tree.map(lambda leaf, i=i: leaf[i], first)
-        jax.tree.map(np.testing.assert_array_equal, row, solve(board(i)))
+        row = jax.tree.map(lambda leaf, i=i: leaf[i], expected)
+        jax.tree.map(np.testing.assert_array_equal, row, solve(make_board(i)))
 
 
 def test_solve_batch_rejects_single_instance():
     with pytest.raises(ValueError, match=r"agent_mask must have shape \(B, K\), got \(2,\)"):
-        solve_batch(board(0))
+        solve_batch(make_board(0))
 
 
 @pytest.mark.slow
 def test_generate_reuses_the_solver_for_other_counts(count_compilations):
-    def make(n):
+    def make_lakes(n):
         params = jaxlake.lake_params(4, 0.2, 0.1)
         return jaxlake.generate(jax.random.key(0), params, n, max_size=4, horizon=HORIZON)
 
-    assert count_compilations(lambda: make(20)) > 1
+    assert count_compilations(lambda: make_lakes(20)) > 1
     # What takes the first 30 of the slots is all that is new.
-    assert count_compilations(lambda: make(30)) == 1
-    assert count_compilations(lambda: make(30)) == 0
-    assert make(30).filled.sum() == 30
+    assert count_compilations(lambda: make_lakes(30)) == 1
+    assert count_compilations(lambda: make_lakes(30)) == 0
+    assert make_lakes(30).filled.sum() == 30

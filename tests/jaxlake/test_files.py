@@ -14,7 +14,7 @@ from jaxlake.command_line.json_lines import open_output
 from jaxlake.errors import UserError
 from jaxlake.files import require_plain_files
 
-KILLED = """\
+KILL_PROGRAM = """\
 import os, signal, sys
 from pathlib import Path
 from jaxlake.files import write_text_atomic
@@ -40,12 +40,12 @@ def test_failed_write_keeps_the_old_file_only(tmp_path):
     assert os.listdir(tmp_path) == ["file"]
 
 
-@pytest.mark.parametrize("call", ["fsync", "replace"])
-def test_error_without_a_name_names_the_file(call, tmp_path, monkeypatch):
-    def refuse(*arguments):
+@pytest.mark.parametrize("function_name", ["fsync", "replace"])
+def test_error_without_a_name_names_the_file(function_name, tmp_path, monkeypatch):
+    def raise_error(*arguments):
         raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
 
-    monkeypatch.setattr(os, call, refuse)
+    monkeypatch.setattr(os, function_name, raise_error)
     with pytest.raises(OSError, match=r"Operation not permitted: '.*/file'"):
         files.write_text_atomic(tmp_path / "file", "new")
     with (
@@ -65,17 +65,17 @@ def test_pipe_is_not_replaced(tmp_path, mode, content):
         with files.open_atomic(path, mode) as file:
             file.write(content)
         assert stat.S_ISFIFO(path.stat().st_mode)
-        written = os.read(reader, 100)
+        data = os.read(reader, 100)
     finally:
         os.close(reader)
-    assert written == (content if isinstance(content, bytes) else content.encode())
+    assert data == (content if isinstance(content, bytes) else content.encode())
 
 
 def test_killed_writer_keeps_the_old_file(tmp_path):
     path = tmp_path / "file"
     path.write_text("old")
-    killed = subprocess.run([sys.executable, "-c", KILLED, str(path)], timeout=100)
-    assert killed.returncode == -signal.SIGKILL
+    process = subprocess.run([sys.executable, "-c", KILL_PROGRAM, str(path)], timeout=100)
+    assert process.returncode == -signal.SIGKILL
     assert path.read_text() == "old"
     (temporary_file,) = files.find_temporary_files(path)
     assert sorted(os.listdir(tmp_path)) == sorted(["file", temporary_file.name])
@@ -102,15 +102,15 @@ def test_read_json_lines_numbers_lines(tmp_path):
     assert list(files.read_json_lines(path)) == expected
 
 
-@pytest.mark.parametrize("cut", [b'{"a": 1', b"\xff", b"[" * 100_000])
-def test_damaged_line_is_named_or_skipped(cut, tmp_path):
+@pytest.mark.parametrize("line", [b'{"a": 1', b"\xff", b"[" * 100_000])
+def test_damaged_line_is_named_or_skipped(line, tmp_path):
     path = tmp_path / "lines.jsonl"
-    path.write_bytes(b"1\n" + cut + b"\n3\n")
+    path.write_bytes(b"1\n" + line + b"\n3\n")
     with pytest.raises(ValueError, match=r"lines\.jsonl:2: not JSON: "):
         list(files.read_json_lines(path))
-    damaged: dict[int, ValueError] = {}
-    assert list(files.read_json_lines(path, damaged)) == [(1, 1), (3, 3)]
-    assert list(damaged) == [2]
+    errors: dict[int, ValueError] = {}
+    assert list(files.read_json_lines(path, errors)) == [(1, 1), (3, 3)]
+    assert list(errors) == [2]
 
 
 @pytest.mark.parametrize("line", ['{"a": 1, "b": 2, "a": 1}', '[{"b": {"a": 1, "\\u0061": 2}}]'])
@@ -128,18 +128,18 @@ def test_first_of_two_writers_creates_the_file(tmp_path, monkeypatch):
     assert path.read_text() == "one"
     assert list(path.parent.iterdir()) == [path]
 
-    def without_hard_links(*paths):
+    def raise_error(*paths):
         raise OSError(1, "Operation not permitted")
 
-    monkeypatch.setattr(os, "link", without_hard_links)
+    monkeypatch.setattr(os, "link", raise_error)
     path.unlink()
     assert files.write_text_if_absent(path, "three") is True
     assert path.read_text() == "three"
 
 
 def test_concurrently_removed_files_are_skipped(tmp_path, monkeypatch):
-    listed = [(str(tmp_path), [], [".log.jsonl.7.tmp"])]
-    monkeypatch.setattr(os, "walk", lambda root: listed)
+    entries = [(str(tmp_path), [], [".log.jsonl.7.tmp"])]
+    monkeypatch.setattr(os, "walk", lambda root: entries)
     require_plain_files(tmp_path)
     os.mkfifo(tmp_path / ".log.jsonl.7.tmp")
     with pytest.raises(UserError, match="is a pipe"):

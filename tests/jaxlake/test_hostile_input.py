@@ -20,7 +20,7 @@ from jaxlake.files import MAX_DEPTH, load_json
 from jaxlake.language.answers import parse_answer
 from tests.hostile import alter_json, damage_bytes
 
-DEEP = {
+DEEP_TEXTS = {
     "objects": '{"a":' * 900 + "1" + "}" * 900,
     "arrays": "[" * 900 + '"UP"' + "]" * 900,
     "literals": "{0:" * 900 + "'UP'" + "}" * 900,
@@ -29,16 +29,16 @@ DEEP = {
     "plans": '{"Agent 0": ' + "[" * 400 + '"UP"' + "]" * 400 + "}",
 }
 GRID = ["S F", "F G"]
-LIMIT = 5.0
+MAX_SECONDS = 5.0
 """Time limit in seconds. A reader with quadratic run time exceeds it."""
 
 
-@pytest.mark.parametrize("text", DEEP.values(), ids=DEEP)
+@pytest.mark.parametrize("text", DEEP_TEXTS.values(), ids=DEEP_TEXTS)
 def test_deep_answer_is_rejected_by_every_reader(text):
     assert not parse_answer(text, 2, max_steps=64).parsed
     knobs = {"data_ratio": 0.5, "hole_ratio": 0.1, "wait_ratio": 0.1}
-    current = LakeConfiguration.model_validate({"sizes": {3: knobs, 4: knobs}})
-    assert review_answer(text, current, lake_domain(Bounds(sizes=(3, 4)), 2)).kind == "rejected"
+    lake = LakeConfiguration.model_validate({"sizes": {3: knobs, 4: knobs}})
+    assert review_answer(text, lake, lake_domain(Bounds(sizes=(3, 4)), 2)).kind == "rejected"
     if text.count("[") + text.count("{") > MAX_DEPTH and '"' in text:
         with pytest.raises(ValueError, match="nested more than"):
             load_json(text)
@@ -65,7 +65,7 @@ def test_check_answers_every_hostile_line(tmp_path, capsys):
         "((",
     ]
     answers = ["".join(rng.choices(alphabet, k=200)) for _ in range(300)]
-    texts = [*DEEP.values(), *answers, "agent 1 (" * 20_000, "Agent 0: RIGHT"]
+    texts = [*DEEP_TEXTS.values(), *answers, "agent 1 (" * 20_000, "Agent 0: RIGHT"]
     lines = [json.dumps({"grid": GRID, "answer": text}) for text in texts]
     lines += ["[" * 5000, '{"grid": ' + "[" * 900, '{"a": 1e999}', '{"n": ' + "9" * 5000 + "}"]
     file = tmp_path / "answers.jsonl"
@@ -73,7 +73,7 @@ def test_check_answers_every_hostile_line(tmp_path, capsys):
     start = time.monotonic()
     assert main(["check", str(file)]) == 1
     assert len(capsys.readouterr().out.splitlines()) == len(lines)
-    assert time.monotonic() - start < 20 * LIMIT
+    assert time.monotonic() - start < 20 * MAX_SECONDS
 
 
 def test_read_lines_cuts_overlong_lines(tmp_path, monkeypatch):
@@ -91,7 +91,7 @@ def test_find_board_takes_linear_time(text):
     with pytest.raises(DatasetError):
         find_board(text)
     find_board("S G\nF F\n" + text)
-    assert time.monotonic() - start < LIMIT
+    assert time.monotonic() - start < MAX_SECONDS
 
 
 ROW = {"sample_id": "1ag_2x2_hr0.1_0", "num_agents": 1, "grid": ["S F", "F G"]}
@@ -115,9 +115,9 @@ ROW = {"sample_id": "1ag_2x2_hr0.1_0", "num_agents": 1, "grid": ["S F", "F G"]}
 )
 def test_invalid_published_row_gives_one_sentence(changes, tmp_path):
     (tmp_path / "rows.jsonl").write_text(json.dumps(ROW | changes))
-    with pytest.raises(DatasetError) as caught:
+    with pytest.raises(DatasetError) as error:
         read_published(tmp_path / "rows.jsonl")
-    assert len(str(caught.value)) < 1000 + len(str(tmp_path))
+    assert len(str(error.value)) < 1000 + len(str(tmp_path))
 
 
 @pytest.mark.parametrize("value", ["9" * 5000, "1e999", "-1", "\u0663", "1.5", ""])
@@ -136,17 +136,17 @@ MAP = "type octile\nheight 3\nwidth 3\nmap\n...\n.@.\n...\n"
 
 
 def test_convert_reads_or_rejects_damaged_files(tmp_path, capsys):
-    rng, whole = random.Random(49), tmp_path / "whole.parquet"
-    parquet.write_table(pyarrow.Table.from_pylist([ROW]), whole)
+    rng, parquet_file = random.Random(49), tmp_path / "whole.parquet"
+    parquet.write_table(pyarrow.Table.from_pylist([ROW]), parquet_file)
     texts = {"a.map": MAP, "a.scen": SCENARIO, "rows.jsonl": json.dumps(ROW)}
     originals = {name: text.encode() for name, text in texts.items()}
-    originals["rows.parquet"] = whole.read_bytes()
-    for number in range(120):
+    originals["rows.parquet"] = parquet_file.read_bytes()
+    for trial in range(120):
         for name, content in originals.items():
             (tmp_path / name).write_bytes(content)
         name = rng.choice(sorted(originals))
         content = damage_bytes(originals[name], rng)
-        if name == "rows.jsonl" and number % 2:
+        if name == "rows.jsonl" and trial % 2:
             content = json.dumps(alter_json(ROW, rng, 0.2)).encode()
         (tmp_path / name).write_bytes(content)
         map_file = str(tmp_path / "a.map")

@@ -13,12 +13,12 @@ from tests.jaxlake.solver.boards import assert_same
 def test_two_processes_of_four_devices_equal_one_device(tmp_path):
     files = [tmp_path / f"{index}.npz" for index in range(2)]
     one_of_many.run_all(files)
-    key, params = one_of_many.board_request()
-    generated = jax.device_get(generate(key, params, one_of_many.BOARDS, **one_of_many.SHAPES))
-    generated = jax.tree.map(np.array, generated)
-    assert generated.filled.all()
-    tables = jax.device_get(one_of_many.sweep_tables(generated))
+    key, params = one_of_many.make_request()
+    lakes = jax.device_get(generate(key, params, one_of_many.NUM_BOARDS, **one_of_many.SHAPES))
+    lakes = jax.tree.map(np.array, lakes)
+    assert lakes.filled.all()
+    tables = jax.device_get(one_of_many.sweep_tables(lakes))
     assert tables.failures.sum(axis=(2, 3, 4, 5, 6)).tolist() == [[8, 2, 8]] * 2
     for file in files:
         with np.load(file) as arrays:
-            assert_same(jax.tree.leaves((generated, tables)), list(arrays.values()))
+            assert_same(jax.tree.leaves((lakes, tables)), list(arrays.values()))

@@ -17,7 +17,7 @@ from tests.jaxlake.solver.boards import (
 )
 
 GRIDS = draw_grids(11, 200, sizes=(2, 3, 4, 5, 6, 7), agent_counts=(1,), hole_ratio=0.6)
-T = 24
+HORIZON = 24
 
 
 @pytest.fixture(scope="module")
@@ -27,16 +27,16 @@ def boards():
 
 @pytest.fixture(scope="module")
 def solutions(boards):
-    return jax.device_get(make_solver(horizon=T)(boards))
+    return jax.device_get(make_solver(horizon=HORIZON)(boards))
 
 
-def shortest_path_length(grid):
+def find_shortest_path_length(grid):
     distances = solo_distances(oracles.read(grid))
     return None if distances is None else distances[0]
 
 
 def test_single_agent_optimum_equals_bfs_distance(solutions):
-    expected = [shortest_path_length(grid) for grid in GRIDS]
+    expected = [find_shortest_path_length(grid) for grid in GRIDS]
     assert None in expected
     assert max(steps for steps in expected if steps is not None) > 7
     status = [Status.UNSOLVABLE if steps is None else Status.OPTIMAL for steps in expected]
@@ -49,19 +49,20 @@ def test_single_agent_optimum_equals_bfs_distance(solutions):
 @pytest.mark.slow
 def test_single_agent_boards_are_distinct_and_solved():
     params = jaxlake.lake_params([4, 5], 0.3, num_agents=1)
-    generated = jax.device_get(
+    lakes = jax.device_get(
         jaxlake.generate(jax.random.key(5), params, 64, max_size=5, max_agents=1)
     )
-    assert generated.filled.all()
-    grids = [jaxlake.format_grid(select_rows(generated.instances, i)) for i in range(64)]
+    assert lakes.filled.all()
+    grids = [jaxlake.format_grid(select_rows(lakes.instances, i)) for i in range(64)]
     assert len({"".join(grid) for grid in grids}) == 64
-    assert generated.solutions.sum_of_costs.tolist() == [
-        shortest_path_length(grid) for grid in grids
+    assert lakes.solutions.sum_of_costs.tolist() == [
+        find_shortest_path_length(grid) for grid in grids
     ]
 
 
 @pytest.mark.slow
 def test_one_and_two_slots_give_equal_solutions(solutions):
-    padded = jax.device_get(make_solver(horizon=T)(make_instances(GRIDS, max_size=7, max_agents=2)))
+    boards = make_instances(GRIDS, max_size=7, max_agents=2)
+    actual = jax.device_get(make_solver(horizon=HORIZON)(boards))
     for name in ANSWER_FIELDS:
-        assert np.array_equal(getattr(padded, name), getattr(solutions, name)), name
+        assert np.array_equal(getattr(actual, name), getattr(solutions, name)), name

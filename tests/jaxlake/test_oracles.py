@@ -9,53 +9,53 @@ import pytest
 from benchmarks import oracles
 
 
-def _small_grids(seed: int, count: int, states: int) -> list[list[str]]:
+def _draw_small_grids(seed: int, count: int, max_states: int) -> list[list[str]]:
     """Random boards of 2 to 5 agents whose joint cells can be searched in plain Python."""
     rng = random.Random(seed)
     grids = []
     while len(grids) < count:
-        agents, size = rng.randint(2, 5), rng.randint(2, 6)
-        if 2 * agents > size * size:
+        num_agents, size = rng.randint(2, 5), rng.randint(2, 6)
+        if 2 * num_agents > size * size:
             continue
-        grid = oracles.random_grid(rng, size, rng.uniform(0, 0.5), agents, rng.random() < 0.7)
-        if math.perm(len(oracles.read(grid).free), agents) <= states:
+        grid = oracles.random_grid(rng, size, rng.uniform(0, 0.5), num_agents, rng.random() < 0.7)
+        if math.perm(len(oracles.read(grid).free), num_agents) <= max_states:
             grids.append(grid)
     return grids
 
 
 def test_permutations_match_joint_search():
-    blocked = set()
-    for grid in _small_grids(0, 300, states=1_500):
-        expected = oracles.least_makespan(grid) is not None
-        assert oracles.solvable(grid) == expected, grid
-        if not expected and oracles.sum_of_distances(grid) is not None:
-            blocked.add(len(oracles.read(grid).starts))
-    assert blocked >= {2, 3}
+    blocked_agent_counts = set()
+    for grid in _draw_small_grids(0, 300, max_states=1_500):
+        is_solvable = oracles.least_makespan(grid) is not None
+        assert oracles.solvable(grid) == is_solvable, grid
+        if not is_solvable and oracles.sum_of_distances(grid) is not None:
+            blocked_agent_counts.add(len(oracles.read(grid).starts))
+    assert blocked_agent_counts >= {2, 3}
 
 
 def test_sat_optima_match_joint_search():
-    seen = set()
-    for grid in _small_grids(1, 120, states=4_000):
+    seen_kinds = set()
+    for grid in _draw_small_grids(1, 120, max_states=4_000):
         makespan = oracles.least_makespan(grid)
         if makespan is None:
             continue
-        shortest, cheapest = oracles.sat_makespan(grid), oracles.sat_sum_of_costs(grid)
-        assert shortest.value == makespan, grid
-        assert oracles.check(grid, shortest.plan).makespan == makespan, grid
+        makespan_optimum, cost_optimum = oracles.sat_makespan(grid), oracles.sat_sum_of_costs(grid)
+        assert makespan_optimum.value == makespan, grid
+        assert oracles.check(grid, makespan_optimum.plan).makespan == makespan, grid
         cost, needs_wait = oracles.least_sum_of_costs(grid)
-        assert (cheapest.value, cheapest.needs_wait) == (cost, needs_wait), grid
-        assert oracles.check(grid, cheapest.plan).sum_of_costs == cost, grid
-        assert (oracles.waits_before_arrival(grid, cheapest.plan) > 0) == needs_wait, grid
+        assert (cost_optimum.value, cost_optimum.needs_wait) == (cost, needs_wait), grid
+        assert oracles.check(grid, cost_optimum.plan).sum_of_costs == cost, grid
+        assert (oracles.waits_before_arrival(grid, cost_optimum.plan) > 0) == needs_wait, grid
         excess = cost - oracles.sum_of_distances(grid)
-        seen.add((needs_wait, min(excess, 2)))
+        seen_kinds.add((needs_wait, min(excess, 2)))
         # A walk without waits has the parity of the distance, so an odd excess needs one.
         assert needs_wait or excess % 2 == 0
-    assert seen == {(False, 0), (True, 1), (True, 2), (False, 2)}
+    assert seen_kinds == {(False, 0), (True, 1), (True, 2), (False, 2)}
 
 
 def test_cbs_matches_sat_on_full_size_boards():
     rng = random.Random(2)
-    excess = []
+    excesses = []
     for n in range(60):
         grid = oracles.random_grid(rng, 10, 0.35, agents=2 + n % 4, together=True)
         if not oracles.solvable(grid):
@@ -63,9 +63,9 @@ def test_cbs_matches_sat_on_full_size_boards():
         cost = oracles.cbs_sum_of_costs(grid, seconds=2.0)
         if cost is not None:
             assert oracles.sat_sum_of_costs(grid).value == cost, grid
-            excess.append(cost - oracles.sum_of_distances(grid))
-    assert len(excess) > 50
-    assert max(excess) > 4
+            excesses.append(cost - oracles.sum_of_distances(grid))
+    assert len(excesses) > 50
+    assert max(excesses) > 4
 
 
 def test_search_at_its_limit_returns_unknown():
@@ -80,36 +80,36 @@ def test_search_at_its_limit_returns_unknown():
         oracles.sat_sum_of_costs(grid, conflicts=1)
 
 
-def optimal_answer(grid: list[str]) -> oracles.SolverAnswer:
-    shortest, cheapest = oracles.sat_makespan(grid), oracles.sat_sum_of_costs(grid)
-    values, plans = (cheapest.value, shortest.value), (cheapest.plan, shortest.plan)
-    return oracles.SolverAnswer("OPTIMAL", *values, cheapest.needs_wait, *plans)
+def find_optimal_answer(grid: list[str]) -> oracles.SolverAnswer:
+    optima = (oracles.sat_sum_of_costs(grid), oracles.sat_makespan(grid))
+    values, plans = [optimum.value for optimum in optima], [optimum.plan for optimum in optima]
+    return oracles.SolverAnswer("OPTIMAL", *values, optima[0].needs_wait, *plans)
 
 
 def test_mistakes_reports_every_wrong_field():
     grid = ["S F F F", "H H H F", "G F F F", "s g A a"]
-    truth, right = oracles.judge(grid), optimal_answer(grid)
-    assert oracles.mistakes(grid, truth, right) == []
-    stays = [[0, 0, 0]] * len(right.plan)
+    truth, answer = oracles.judge(grid), find_optimal_answer(grid)
+    assert oracles.mistakes(grid, truth, answer) == []
+    wait_plan = [[0, 0, 0]] * len(answer.plan)
     for change, expected_mistake in [
-        ({"sum_of_costs": right.sum_of_costs - 1}, "sum_of_costs"),
-        ({"makespan": right.makespan + 1}, "makespan"),
-        ({"needs_wait": not right.needs_wait}, "needs_wait"),
-        ({"plan": stays}, "plan: goal_not_reached"),
-        ({"makespan_plan": stays}, "makespan_plan: goal_not_reached"),
-        ({"plan": [[0, 0, 0], *right.plan]}, "plan: sum_of_costs"),
-        ({"makespan_plan": [[0, 0, 0], *right.makespan_plan]}, "makespan_plan: makespan"),
+        ({"sum_of_costs": answer.sum_of_costs - 1}, "sum_of_costs"),
+        ({"makespan": answer.makespan + 1}, "makespan"),
+        ({"needs_wait": not answer.needs_wait}, "needs_wait"),
+        ({"plan": wait_plan}, "plan: goal_not_reached"),
+        ({"makespan_plan": wait_plan}, "makespan_plan: goal_not_reached"),
+        ({"plan": [[0, 0, 0], *answer.plan]}, "plan: sum_of_costs"),
+        ({"makespan_plan": [[0, 0, 0], *answer.makespan_plan]}, "makespan_plan: makespan"),
         ({"status": "UNSOLVABLE"}, "status: UNSOLVABLE"),
     ]:
-        mistakes = oracles.mistakes(grid, truth, replace(right, **change))
+        mistakes = oracles.mistakes(grid, truth, replace(answer, **change))
         assert mistakes, change
         assert mistakes[0].startswith(expected_mistake)
-    assert oracles.mistakes(grid, truth, replace(right, status="UNKNOWN")) == []
-    blocked = ["S g s G", "H H H H", "H H H H", "H H H H"]
-    expected_mistake = oracles.mistakes(blocked, oracles.judge(blocked), right)
-    assert expected_mistake == ["status: OPTIMAL, there is no plan"]
+    assert oracles.mistakes(grid, truth, replace(answer, status="UNKNOWN")) == []
+    blocked_grid = ["S g s G", "H H H H", "H H H H", "H H H H"]
+    mistakes = oracles.mistakes(blocked_grid, oracles.judge(blocked_grid), answer)
+    assert mistakes == ["status: OPTIMAL, there is no plan"]
 
 
 def test_judging_in_processes_keeps_order_and_verdicts():
-    grids = _small_grids(4, 40, states=1_000)
+    grids = _draw_small_grids(4, 40, max_states=1_000)
     assert list(oracles.judge_all(grids)) == [oracles.judge(grid) for grid in grids]

@@ -12,9 +12,9 @@ import pytest
 import jaxlake
 from tests.paths import ROOT
 
-HEAVY = "flax optax torch transformers vllm pydantic datasets pyarrow engineer training"
+HEAVY_PACKAGES = "flax optax torch transformers vllm pydantic datasets pyarrow engineer training"
 
-PROBE = """
+PROGRAM = """
 import json, sys
 import jaxlake
 assert "jax" not in sys.modules, "the command line answers before JAX is loaded"
@@ -28,42 +28,42 @@ print(json.dumps({
 
 
 @pytest.fixture(scope="module")
-def imported():
-    result = subprocess.run(
-        [sys.executable, "-c", PROBE], capture_output=True, text=True, check=True, timeout=120
+def import_report():
+    process = subprocess.run(
+        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True, timeout=120
     )
-    return json.loads(result.stdout)
+    return json.loads(process.stdout)
 
 
-def test_import_loads_no_heavy_package(imported):
-    assert {"jaxlake", "jax", "numpy"} <= set(imported["modules"])
-    assert set(HEAVY.split()).isdisjoint(imported["modules"])
+def test_import_loads_no_heavy_package(import_report):
+    assert {"jaxlake", "jax", "numpy"} <= set(import_report["modules"])
+    assert set(HEAVY_PACKAGES.split()).isdisjoint(import_report["modules"])
 
 
-def test_import_initializes_no_device(imported):
-    assert imported["backends"] == []
+def test_import_initializes_no_device(import_report):
+    assert import_report["backends"] == []
 
 
 def test_exported_names_exist_with_docstrings():
-    offered = {name: getattr(jaxlake, name) for name in dir(jaxlake) if name[0] != "_"}
-    assert {"Instance", "generate", "solve", "verify"} <= offered.keys()
-    for name, thing in offered.items():
-        if callable(thing):
-            assert thing.__doc__, name
-            assert not (dataclasses.is_dataclass(thing) and thing.__doc__.startswith(name)), name
+    exports = {name: getattr(jaxlake, name) for name in dir(jaxlake) if name[0] != "_"}
+    assert {"Instance", "generate", "solve", "verify"} <= exports.keys()
+    for name, value in exports.items():
+        if callable(value):
+            assert value.__doc__, name
+            assert not (dataclasses.is_dataclass(value) and value.__doc__.startswith(name)), name
 
 
 def test_documented_names_need_one_import():
     # The reference pages name modules by their files; building the site checks them.
     pages = [page for page in (ROOT / "docs").rglob("*.md") if page.parent.name != "reference"]
     pages.append(ROOT / "README.md")
-    dotted = re.compile(r"(?<![\w/.#-])jaxlake(?:\.[A-Za-z_]\w*)+(?![\w/-])")
-    named = {name for page in pages for name in dotted.findall(page.read_text(encoding="utf-8"))}
+    pattern = re.compile(r"(?<![\w/.#-])jaxlake(?:\.[A-Za-z_]\w*)+(?![\w/-])")
+    names = {name for page in pages for name in pattern.findall(page.read_text(encoding="utf-8"))}
     modules = {
         "jaxlake.environment.conformance.check_environment",
         "jaxlake.language.prompts",
         "jaxlake.language.rewards",
     }
-    assert modules < named  # imported by these names
-    for name in named - modules:
+    assert modules < names  # imported by these names
+    for name in names - modules:
         functools.reduce(getattr, name.split(".")[1:], jaxlake)

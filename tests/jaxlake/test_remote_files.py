@@ -15,10 +15,10 @@ def url(tmp_path):
     return f"memory://{tmp_path}"
 
 
-@pytest.mark.parametrize("missing", ["gcsfs", "fsspec"])
-def test_as_path_names_missing_extra(missing, monkeypatch):
-    monkeypatch.setitem(sys.modules, missing, None)
-    with pytest.raises(ValueError, match=rf"^gs://bucket/set: .*{missing}.*'jaxlake\[cloud\]'"):
+@pytest.mark.parametrize("package", ["gcsfs", "fsspec"])
+def test_as_path_names_missing_extra(package, monkeypatch):
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(ValueError, match=rf"^gs://bucket/set: .*{package}.*'jaxlake\[cloud\]'"):
         as_path("gs://bucket/set")
 
 

@@ -16,42 +16,42 @@ from jaxlake.policies import ShortestPathPolicy, sweep
 KEY = jax.random.key(3)
 
 
-def generate(slots: int) -> jaxlake.Generated:
-    params = jaxlake.lake_params([4, 5], 0.2, 0.2 * (slots > 1), slots)
-    return jaxlake.generate(KEY, params, 64, max_size=5, max_agents=slots)
+def generate_lakes(num_agents: int) -> jaxlake.Generated:
+    params = jaxlake.lake_params([4, 5], 0.2, 0.2 * (num_agents > 1), num_agents)
+    return jaxlake.generate(KEY, params, 64, max_size=5, max_agents=num_agents)
 
 
 def sweep_lakes(lakes: jaxlake.Generated) -> object:
-    one_cell = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], lakes)
+    batch = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], lakes)
     policies = [ShortestPathPolicy()]
-    return sweep(KEY, policies, one_cell.instances, one_cell.solutions, one_cell.filled)
+    return sweep(KEY, policies, batch.instances, batch.solutions, batch.filled)
 
 
 def step_lakes(lakes: jaxlake.Generated) -> object:
     """Reset an environment of these boards and take a step."""
-    env, params = LakeEnvironment(), env_params(lakes.instances, filled=lakes.filled)
-    observation, state = env.reset(KEY, params)
-    return observation, env.step(KEY, state, np.array([1, 3], np.int8), params)
+    environment, params = LakeEnvironment(), env_params(lakes.instances, filled=lakes.filled)
+    observation, state = environment.reset(KEY, params)
+    return observation, environment.step(KEY, state, np.array([1, 3], np.int8), params)
 
 
-@pytest.mark.parametrize("slots", [1, 2, pytest.param(4, marks=pytest.mark.slow)])
-def test_x64_keeps_dtypes_of_boards_and_solutions(slots: int):
-    usual = jax.eval_shape(partial(generate, slots))
+@pytest.mark.parametrize("num_agents", [1, 2, pytest.param(4, marks=pytest.mark.slow)])
+def test_x64_keeps_dtypes_of_boards_and_solutions(num_agents: int):
+    expected = jax.eval_shape(partial(generate_lakes, num_agents))
     with jax.enable_x64(True), warnings.catch_warnings():
         warnings.simplefilter("error", FutureWarning)  # a scatter that cuts its values to fit
-        wide = jax.eval_shape(partial(generate, slots))
-    assert wide == usual
+        actual = jax.eval_shape(partial(generate_lakes, num_agents))
+    assert actual == expected
 
 
 @pytest.mark.slow
 def test_x64_keeps_values_of_boards_and_rollouts():
     def run_all_programs() -> object:
-        lakes = generate(2)
+        lakes = generate_lakes(2)
         return jax.device_get((lakes, sweep_lakes(lakes), step_lakes(lakes)))
 
-    usual = run_all_programs()
+    expected = run_all_programs()
     with jax.enable_x64(True):
-        wide = run_all_programs()
-    for narrow_leaf, wide_leaf in zip(jax.tree.leaves(usual), jax.tree.leaves(wide), strict=True):
-        assert narrow_leaf.dtype == wide_leaf.dtype
-        np.testing.assert_array_equal(narrow_leaf, wide_leaf)
+        actual = run_all_programs()
+    for expected_leaf, leaf in zip(jax.tree.leaves(expected), jax.tree.leaves(actual), strict=True):
+        assert expected_leaf.dtype == leaf.dtype
+        np.testing.assert_array_equal(expected_leaf, leaf)

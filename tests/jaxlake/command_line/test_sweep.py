@@ -29,7 +29,7 @@ def spec_file(tmp_path):
 @pytest.fixture(autouse=True)
 def _use_counting_program(monkeypatch):
     monkeypatch.setattr("jaxlake.use_all_cores", lambda: 1)
-    monkeypatch.setattr("jaxlake.sweeps.driver.chunk_program", small_sweep.counting_program)
+    monkeypatch.setattr("jaxlake.sweeps.driver.chunk_program", small_sweep.make_counting_program)
 
 
 def test_sweep_runs_and_resumes(spec_file, cli, tmp_path):

@@ -10,12 +10,13 @@ from jaxlake.statistics.paired import PairedComparison, compare
 
 @given(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=300))
 def test_difference_is_the_mean_of_the_paired_differences(pairs):
-    before, after = (np.array(column) for column in zip(*pairs, strict=True))
-    comparison = compare(before, after)
-    assert comparison.difference == pytest.approx((after.astype(float) - before).mean(), abs=1e-12)
+    old_outcomes, new_outcomes = (np.array(column) for column in zip(*pairs, strict=True))
+    comparison = compare(old_outcomes, new_outcomes)
+    difference = (new_outcomes.astype(float) - old_outcomes).mean()
+    assert comparison.difference == pytest.approx(difference, abs=1e-12)
     assert (comparison.gained, comparison.lost) == (
-        (~before & after).sum(),
-        (before & ~after).sum(),
+        (~old_outcomes & new_outcomes).sum(),
+        (old_outcomes & ~new_outcomes).sum(),
     )
 
 
@@ -51,22 +52,22 @@ def test_interval_coverage_is_nominal():
     """Sum the probabilities of all outcomes of 40 boards whose interval covers the truth."""
     from scipy import stats
 
-    for gains, losses in ((0.05, 0.05), (0.2, 0.1), (0.3, 0.3), (0.02, 0.0), (0.5, 0.1)):
-        covered = 0.0
+    for gain_rate, loss_rate in ((0.05, 0.05), (0.2, 0.1), (0.3, 0.3), (0.02, 0.0), (0.5, 0.1)):
+        coverage = 0.0
         for gained in range(41):
             for lost in range(41 - gained):
                 low, high = PairedComparison(40, gained, lost).interval()
                 outcome = [gained, lost, 40 - gained - lost]
-                if low <= gains - losses <= high:
-                    probabilities = [gains, losses, 1.0 - gains - losses]
-                    covered += stats.multinomial.pmf(outcome, 40, probabilities)
-        assert 0.93 < covered <= 1.0
+                if low <= gain_rate - loss_rate <= high:
+                    probabilities = [gain_rate, loss_rate, 1.0 - gain_rate - loss_rate]
+                    coverage += stats.multinomial.pmf(outcome, 40, probabilities)
+        assert 0.93 < coverage <= 1.0
 
 
 @given(st.integers(0, 900), st.integers(0, 900))
 def test_interval_mirrors_swapped_gains_and_losses(gained, lost):
     low, high = PairedComparison(1800, gained, lost).interval()
-    swapped = PairedComparison(1800, lost, gained).interval()
-    assert (-high, -low) == pytest.approx(swapped)
+    mirror = PairedComparison(1800, lost, gained).interval()
+    assert (-high, -low) == pytest.approx(mirror)
     half_interval = PairedComparison(1800, gained, lost).interval(0.5)
     assert -1.0 <= low < half_interval[0] < half_interval[1] < high <= 1.0

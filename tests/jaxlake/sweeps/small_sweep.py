@@ -19,10 +19,10 @@ from jaxlake.sweeps import SweepSpec, run
 from jaxlake.sweeps.program import ChunkOptions, ChunkResult
 from tests.jaxlake.datasets.small_set import kill_at_rename
 
-CHUNKS = 4
+NUM_CHUNKS = 4
 
 
-def spec(**changes: Any) -> SweepSpec:
+def make_spec(**changes: Any) -> SweepSpec:
     """Return a specification of eleven configurations in four chunks; the last has two."""
     fields: dict[str, Any] = {
         "samples": {"count": 11, "size": [3, 4], "hole_ratio": {"from": 0, "to": 0.3}},
@@ -36,24 +36,24 @@ def spec(**changes: Any) -> SweepSpec:
     return SweepSpec(**(fields | changes))
 
 
-def counting_program(options: ChunkOptions, devices: Any) -> Callable[..., ChunkResult]:
+def make_counting_program(options: ChunkOptions, devices: Any) -> Callable[..., ChunkResult]:
     """Replace `chunk_program`: a counter's value encodes its configuration, policy and index."""
 
-    def call(key: jax.Array, params: Any, numbers: jax.Array) -> ChunkResult:
+    def run_chunk(key: jax.Array, params: Any, numbers: jax.Array) -> ChunkResult:
         policies, indices = np.arange(len(options.policies))[:, None], np.arange(len(COUNTERS))
-        low = 1000 * np.asarray(numbers)[:, None, None] + 100 * policies + indices
-        low = np.where(params.size[..., None] > 0, low, 0)
-        words = np.stack([np.zeros_like(low), low], axis=-1).astype(np.uint32)
+        low_words = 1000 * np.asarray(numbers)[:, None, None] + 100 * policies + indices
+        low_words = np.where(params.size[..., None] > 0, low_words, 0)
+        words = np.stack([np.zeros_like(low_words), low_words], axis=-1).astype(np.uint32)
         return ChunkResult(Summary(jnp.asarray(words)), None)
 
-    return call
+    return run_chunk
 
 
 def run_and_die(directory: str, number: str, moment: str) -> None:
     """Run the sweep and kill this process before or after one of its renames."""
     # JAX also renames files, those of compiled programs.
     kill_at_rename(int(number), moment, (".parquet", ".npz"))
-    run(spec(tables=True), directory)
+    run(make_spec(tables=True), directory)
 
 
 def main(command_or_address: str, *arguments: str) -> None:
@@ -62,7 +62,7 @@ def main(command_or_address: str, *arguments: str) -> None:
         return
     processes, index, directory = arguments
     jax.distributed.initialize(command_or_address, int(processes), int(index))
-    assert run(spec(tables=True), directory)
+    assert run(make_spec(tables=True), directory)
 
 
 if __name__ == "__main__":

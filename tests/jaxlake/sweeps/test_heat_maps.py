@@ -11,13 +11,19 @@ from jaxlake.sweeps.heat_maps import plot
 from jaxlake.sweeps.knobs import SweepError
 from tests.commands import cli as cli
 
-HOLES, WAITS = (0.0, 0.1, 0.2), (0.0, 0.5)
+HOLE_RATIOS, WAIT_RATIOS = (0.0, 0.1, 0.2), (0.0, 0.5)
 
 
-def make_rows(sizes=(4,), holes=HOLES, waits=WAITS, agents=(2,), policies=("random", "optimal")):
+def make_rows(
+    sizes=(4,),
+    hole_ratios=HOLE_RATIOS,
+    wait_ratios=WAIT_RATIOS,
+    agent_counts=(2,),
+    policies=("random", "optimal"),
+):
     """Return rows of 10 boards each, without boards where waits need holes; valid counts differ."""
     keys = ("size", "hole_ratio", "wait_ratio", "num_agents", "policy")
-    settings = list(itertools.product(sizes, holes, waits, agents, policies))
+    settings = list(itertools.product(sizes, hole_ratios, wait_ratios, agent_counts, policies))
     columns = {name: np.array([setting[i] for setting in settings]) for i, name in enumerate(keys)}
     columns["configuration"] = np.arange(len(settings)) // len(policies)
     columns |= {name: np.zeros(len(settings), np.int64) for name in COUNTERS}
@@ -27,7 +33,7 @@ def make_rows(sizes=(4,), holes=HOLES, waits=WAITS, agents=(2,), policies=("rand
     return columns
 
 
-def panel_values(figure):
+def read_panels(figure):
     """Return the values of each panel by its title, NaN in grey cells."""
     panels = {axes.get_title(): axes.images for axes in figure.axes if axes.images}
     return {title: np.ma.filled(image.get_array(), np.nan) for title, (image,) in panels.items()}
@@ -35,15 +41,15 @@ def panel_values(figure):
 
 def test_plot_shows_the_rate_of_each_cell():
     columns = make_rows()
-    panels = panel_values(plot(columns))
+    panels = read_panels(plot(columns))
     assert list(panels) == ["optimal", "random"]
     for name, panel in panels.items():
         assert panel.shape == (2, 3)
-        for (line, column), rate in np.ndenumerate(panel):
+        for (y, x), rate in np.ndenumerate(panel):
             (row,) = np.flatnonzero(
                 (columns["policy"] == name)
-                & (columns["hole_ratio"] == HOLES[column])
-                & (columns["wait_ratio"] == WAITS[line])
+                & (columns["hole_ratio"] == HOLE_RATIOS[x])
+                & (columns["wait_ratio"] == WAIT_RATIOS[y])
             )
             expected = 10.0 * columns["valid"][row] if columns["boards"][row] else np.nan
             np.testing.assert_equal(rate, expected)
@@ -56,30 +62,30 @@ def test_plot_labels_axes_and_panels():
     assert figure.get_suptitle() == "4x4, 2 agents, grey: no valid plans"
     assert [label.get_text() for label in figure.axes[0].get_xticklabels()] == ["0", "50"]
     assert figure.axes[-1].get_ylabel() == "sum of costs of valid plans, steps"
-    assert np.nanmax(panel_values(figure)["random"]) == 7
+    assert np.nanmax(read_panels(figure)["random"]) == 7
 
 
 def test_plot_pools_the_other_ratio():
     columns = make_rows(sizes=(4, 5), policies=("random",))
     figure = plot(columns, x="size", y="hole_ratio")
     assert "boards that need a wait: all shares" in figure.get_suptitle()
-    (panel,) = panel_values(figure).values()
-    selected = (columns["size"] == 5) & (columns["hole_ratio"] == 0.2)
-    valid, boards = columns["valid"][selected].sum(), columns["boards"][selected].sum()
-    assert panel[2, 1] == pytest.approx(100 * valid / boards)
+    (panel,) = read_panels(figure).values()
+    mask = (columns["size"] == 5) & (columns["hole_ratio"] == 0.2)
+    num_valid, num_boards = columns["valid"][mask].sum(), columns["boards"][mask].sum()
+    assert panel[2, 1] == pytest.approx(100 * num_valid / num_boards)
 
 
 def test_plot_puts_samples_into_bins():
-    (panel,) = panel_values(
-        plot(make_rows(holes=np.linspace(0, 1, 200), policies=("random",)))
+    (panel,) = read_panels(
+        plot(make_rows(hole_ratios=np.linspace(0, 1, 200), policies=("random",)))
     ).values()
     assert panel.shape == (2, 20)
     assert not np.isnan(panel[1, 1:]).any()
 
 
 def test_plot_has_one_panel_per_size_and_agent_count():
-    figure = plot(make_rows(sizes=(4, 7), agents=(2, 3)))
-    panels = panel_values(figure)
+    figure = plot(make_rows(sizes=(4, 7), agent_counts=(2, 3)))
+    panels = read_panels(figure)
     assert len(panels) == 8
     assert {"random, 4x4, 2 agents", "optimal, 7x7, 3 agents"} <= set(panels)
     assert len({image.get_clim() for axes in figure.axes for image in axes.images}) == 1
@@ -100,19 +106,19 @@ def test_plot_rejects_unknown_names(options, message):
 
 def test_plot_rejects_too_many_panels():
     with pytest.raises(SweepError, match="got 80 panels for policy, size, num_agents"):
-        plot(make_rows(sizes=range(4, 14), agents=(2, 3, 4, 5)))
+        plot(make_rows(sizes=range(4, 14), agent_counts=(2, 3, 4, 5)))
 
 
 @pytest.mark.parametrize(
-    ("options", "name", "start"),
+    ("options", "name", "prefix"),
     [((), "results.png", b"\x89PNG"), (("--out", "a.svg", "--x", "size"), "a.svg", b"<?xml")],
 )
-def test_sweep_plot_writes_an_image(options, name, start, cli, tmp_path, monkeypatch):
+def test_sweep_plot_writes_an_image(options, name, prefix, cli, tmp_path, monkeypatch):
     monkeypatch.setattr("jaxlake.sweeps.read", lambda path: make_rows())
     monkeypatch.chdir(tmp_path)
     result = cli("sweep", "plot", "results", *options)
     assert (result.status, result.out) == (0, f"{name}\n")
-    assert (tmp_path / name).read_bytes().startswith(start)
+    assert (tmp_path / name).read_bytes().startswith(prefix)
     assert len(list(tmp_path.iterdir())) == 1
 
 

@@ -13,13 +13,13 @@ GRID = {"size": 6}
 SAMPLES = {"count": 9, "size": 6}
 
 
-def columns(**fields):
+def draw_columns(**fields):
     spec = SweepSpec(["random"], **fields)
     return spec.columns(0, spec.configurations)
 
 
 def test_grid_is_the_product_of_its_knobs():
-    knob_columns = columns(
+    knob_columns = draw_columns(
         grid={
             "size": {"from": 4, "to": 6},
             "hole_ratio": {"from": 0, "to": 0.3, "count": 4},
@@ -38,7 +38,7 @@ def test_samples_cover_their_ranges_and_depend_on_the_seed():
         "hole_ratio": {"from": 0.1, "to": 0.3},
         "wait_ratio": [0, 0.5],
     }
-    samples = columns(samples=knobs)
+    samples = draw_columns(samples=knobs)
     sizes, counts = np.unique(samples["size"], return_counts=True)
     assert sizes.tolist() == [4, 5, 6]
     assert (abs(counts - 4000 / 3) < 150).all()  # five standard deviations
@@ -47,8 +47,8 @@ def test_samples_cover_their_ranges_and_depend_on_the_seed():
     assert 0.299 < holes.max() <= 0.3 + 1e-7
     assert abs(np.corrcoef(samples["size"], holes)[0, 1]) < 0.08
     assert abs(np.mean(samples["wait_ratio"]) - 0.25) < 0.02
-    reseeded = columns(samples=knobs | {"seed": 1})
-    assert 0.2 < np.mean(reseeded["size"] == samples["size"]) < 0.45
+    other_samples = draw_columns(samples=knobs | {"seed": 1})
+    assert 0.2 < np.mean(other_samples["size"] == samples["size"]) < 0.45
 
 
 @pytest.mark.parametrize(
@@ -75,43 +75,43 @@ def test_million_configurations_are_drawn_in_seconds():
 
 
 def test_policies_have_names_modules_or_mappings():
-    spec = SweepSpec(["random", f"{__name__}:GREEDY", f"{__name__}:Restless"], grid=GRID)
-    assert list(spec.joint_policies.values()) == [RandomPolicy(), GREEDY, Restless()]
-    named = SweepSpec({"mine": GREEDY}, grid=GRID)
-    assert named.joint_policies == {"mine": GREEDY}
-    assert named.record["policies"] == ["mine"]
+    spec = SweepSpec(["random", f"{__name__}:GREEDY", f"{__name__}:RestlessPolicy"], grid=GRID)
+    assert list(spec.joint_policies.values()) == [RandomPolicy(), GREEDY, RestlessPolicy()]
+    spec_of_mapping = SweepSpec({"mine": GREEDY}, grid=GRID)
+    assert spec_of_mapping.joint_policies == {"mine": GREEDY}
+    assert spec_of_mapping.record["policies"] == ["mine"]
 
 
 def test_digest_depends_on_values_not_on_their_types():
     fields = {"samples": {"count": 9, "size": [4, 5], "seed": 3}, "boards": 8, "chunk": 4}
-    arrays = {
+    array_fields = {
         "samples": {"count": np.int32(9), "size": np.array([4, 5]), "seed": np.uint8(3)},
         "boards": np.int64(8),
         "chunk": np.int64(4),
         "conflict": ConflictPolicy.FAIL,
     }
     digest = SweepSpec(["random"], **fields).digest
-    assert SweepSpec(("random",), **arrays).digest == digest
+    assert SweepSpec(("random",), **array_fields).digest == digest
     assert SweepSpec(["random"], **fields, seed=1).digest != digest
 
 
 GREEDY = ShortestPathPolicy()
 
 
-class Restless(RandomPolicy):
+class RestlessPolicy(RandomPolicy):
     """A policy as a class that is called without arguments."""
 
 
-class Idle:
+class NoPolicy:
     """No policy: it has no `act`."""
 
     def start(self, key, instance):
         return None
 
 
-RATIO = "grid.hole_ratio must be a number from 0 to 1"
+RATIO_ERROR = "grid.hole_ratio must be a number from 0 to 1"
 
-INVALID = {
+INVALID_FIELDS = {
     "no section": ({}, "grid and samples must be set, got neither"),
     "two sections": ({"grid": GRID, "samples": SAMPLES}, "grid and samples must be set, got both"),
     "a list": ({"grid": [1]}, "grid must be a mapping of knobs, got [1]"),
@@ -124,8 +124,8 @@ INVALID = {
     ),
     "fraction": ({"grid": {"size": 4.5}}, "grid.size must be a whole number from 2 to 32, got 4.5"),
     "true": ({"grid": {"size": True}}, "grid.size must be a whole number from 2 to 32, got True"),
-    "word": ({"grid": GRID | {"hole_ratio": "1e-1"}}, f"{RATIO}, got '1e-1'"),
-    "not a number": ({"grid": GRID | {"hole_ratio": float("nan")}}, f"{RATIO}, got nan"),
+    "word": ({"grid": GRID | {"hole_ratio": "1e-1"}}, f"{RATIO_ERROR}, got '1e-1'"),
+    "not a number": ({"grid": GRID | {"hole_ratio": float("nan")}}, f"{RATIO_ERROR}, got nan"),
     "twice": ({"grid": {"size": [4, 5, 4]}}, "grid.size must have distinct values, got 4 twice"),
     "empty": ({"grid": {"size": []}}, "grid.size must have 1 to 1,000,000 values, got 0"),
     "backwards": (
@@ -223,19 +223,19 @@ INVALID = {
         f"module {__name__} has no attribute GREDY; did you mean GREEDY?",
     ),
     "no policy object": (
-        {"grid": GRID, "policies": [f"{__name__}:Idle"]},
+        {"grid": GRID, "policies": [f"{__name__}:NoPolicy"]},
         "which has no method act",
     ),
 }
 
 
-@pytest.mark.parametrize(("fields", "message"), INVALID.values(), ids=INVALID)
+@pytest.mark.parametrize(("fields", "message"), INVALID_FIELDS.values(), ids=INVALID_FIELDS)
 def test_spec_names_the_invalid_field(fields, message):
-    with pytest.raises(SweepError) as raised:
+    with pytest.raises(SweepError) as error:
         SweepSpec(**({"policies": ["random"]} | fields))
-    assert message in str(raised.value)
-    assert "\n" not in str(raised.value)
-    assert len(str(raised.value)) < 400
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+    assert len(str(error.value)) < 400
 
 
 @pytest.mark.parametrize(
@@ -252,9 +252,9 @@ def test_spec_names_the_invalid_field(fields, message):
 def test_load_spec_names_the_file_and_the_field(tmp_path, text, message):
     path = tmp_path / "sweep.yaml"
     path.write_text(text)
-    with pytest.raises(Exception, match=r"sweep\.yaml: ") as raised:
+    with pytest.raises(Exception, match=r"sweep\.yaml: ") as error:
         load_spec(path)
-    assert message in str(raised.value)
+    assert message in str(error.value)
 
 
 def test_load_spec_applies_overrides(tmp_path):
