@@ -1,7 +1,7 @@
 """A vLLM engine in a separate process: `TASK FOLDER ...`, with an empty folder.
 
-`spread FOLDER FSDP WORKERS` hands over weights that are split over so many devices to an engine
-that is split over so many workers. `killed FOLDER` kills the engine's process while it answers.
+`sync FOLDER FSDP WORKERS` hands over weights that are split over so many devices to an engine
+that is split over so many workers. `kill FOLDER` kills the engine's process while it answers.
 """
 
 import json
@@ -32,12 +32,12 @@ from training.weight_transfer.checksums import SyncError, add_checksums
 SEQUENCES = [[5, 30, 31, 90, 120, 7, 8] * times for times in (1, 2, 3, 4)]
 
 
-def started(folder: Path, *, fsdp: int, workers: int) -> tuple[Policy, Any, VllmSampler]:
+def start_engine(folder: Path, *, fsdp: int, num_workers: int) -> tuple[Policy, Any, VllmSampler]:
     """Start an engine on an untrained policy."""
     policy, params = open_untrained_policy(folder, f"model.mesh.fsdp={fsdp}")
     policy.export(params, folder / "engine", untied=True)
     assert all(len(leaf.sharding.device_set) == fsdp for leaf in jax.tree.leaves(params))
-    settings = SamplingConfig(max_model_len=512, max_num_seqs=8, tensor_parallel_size=workers)
+    settings = SamplingConfig(max_model_len=512, max_num_seqs=8, tensor_parallel_size=num_workers)
     return policy, params, VllmSampler(folder / "engine", settings)
 
 
@@ -50,21 +50,21 @@ def corrupt_norm(tensors: Any, dtype: Any, sums: dict[str, Any]) -> Any:
         yield name, jnp.asarray(values)
 
 
-def spread(folder: Path, fsdp: int, workers: int) -> None:
+def sync_split_weights(folder: Path, fsdp: int, num_workers: int) -> None:
     """Sync weights that are overwritten in place, and see that an ulp on the way is noticed."""
-    policy, params, sampler = started(folder, fsdp=fsdp, workers=workers)
-    assert (sampler._transfer_folder is None) == (workers == 1)
-    scaled = jax.tree.map(lambda leaf: 1.5 * leaf, params)
-    expected = policy.logprobs(scaled, SEQUENCES)
+    policy, params, sampler = start_engine(folder, fsdp=fsdp, num_workers=num_workers)
+    assert (sampler._transfer_folder is None) == (num_workers == 1)
+    scaled_params = jax.tree.map(lambda leaf: 1.5 * leaf, params)
+    expected = policy.logprobs(scaled_params, SEQUENCES)
     with pytest.raises(SyncError, match="the engine and the trainer must differ"):
         check_agreement(sampler, SEQUENCES, expected, 1e-3)
-    update = jax.jit(lambda old: jax.tree.map(lambda leaf: leaf * 1.001, old), donate_argnums=0)
+    update = jax.jit(lambda tree: jax.tree.map(lambda leaf: leaf * 1.001, tree), donate_argnums=0)
     versions = set()
     for number in range(20):
-        expected = policy.logprobs(scaled, SEQUENCES)
-        sampler.sync(policy.tensors(scaled))
+        expected = policy.logprobs(scaled_params, SEQUENCES)
+        sampler.sync(policy.tensors(scaled_params))
         versions.add(sampler.weight_version)
-        scaled = jax.block_until_ready(update(scaled))  # nothing holds on to the old memory
+        scaled_params = jax.block_until_ready(update(scaled_params))  # frees the old memory
         if number % 10 == 9:
             check_agreement(sampler, SEQUENCES, expected, 1e-3)
     assert len(versions) == 20
@@ -72,27 +72,27 @@ def spread(folder: Path, fsdp: int, workers: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(transport, "add_checksums", corrupt_norm)
         with pytest.raises(SyncError, match="could not take the weights"):
-            sampler.sync(policy.tensors(scaled))
+            sampler.sync(policy.tensors(scaled_params))
     sampler.close()
     print("done")
 
 
-def killed(folder: Path) -> None:
+def kill_engine(folder: Path) -> None:
     """Print the seconds until the error, its message, and the processes that are left."""
-    _, _, sampler = started(folder, fsdp=1, workers=2)
+    _, _, sampler = start_engine(folder, fsdp=1, num_workers=2)
     # Not found by their title, which is cut where a process has little room for it.
     (process,) = engine_processes(sampler._engine)
     core = psutil.Process(process.pid)
     processes = [core, *core.children(recursive=True)]
     killed_at = 0.0
 
-    def kill() -> None:
+    def kill_core_process() -> None:
         nonlocal killed_at
         killed_at = time.monotonic()
         os.kill(core.pid, signal.SIGKILL)
 
     request = SamplingRequest([[5, 30, 31]] * 64, 4, 1.0, max_tokens=500, stop_token_ids=[], seed=1)
-    threading.Timer(2.0, kill).start()
+    threading.Timer(2.0, kill_core_process).start()
     message = ""
     try:
         while True:
@@ -101,10 +101,10 @@ def killed(folder: Path) -> None:
         message = str(error)
     seconds = time.monotonic() - killed_at
     sampler.close()
-    survivors = [one.pid for one in psutil.wait_procs(processes, timeout=20)[1]]
+    survivors = [process.pid for process in psutil.wait_procs(processes, timeout=20)[1]]
     print(json.dumps({"seconds": seconds, "message": message, "left": survivors, "core": core.pid}))
 
 
 if __name__ == "__main__":
     task, folder, *numbers = sys.argv[1:]
-    {"spread": spread, "killed": killed}[task](Path(folder), *map(int, numbers))
+    {"sync": sync_split_weights, "kill": kill_engine}[task](Path(folder), *map(int, numbers))

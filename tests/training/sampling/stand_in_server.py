@@ -15,7 +15,7 @@ class StandInServer(ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.calls: list[tuple[str, Any]] = []
-        self.keys: set[str | None] = set()
+        self.authorizations: set[str | None] = set()
         self.settings = {"dtype": "torch.float32", "logprobs_mode": "processed_logprobs"}
         self.replies: dict[str, Any] = {
             "/weight_info": {"weight_version": "v1"},
@@ -54,7 +54,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _respond(self, body: Any) -> None:
         path = self.path.partition("?")[0]
         self.server.calls.append((path, body))
-        self.server.keys.add(self.headers.get("Authorization"))
+        self.server.authorizations.add(self.headers.get("Authorization"))
         status = self.server.get_status(path, body)
         if status == 0 or self.server.is_closing:
             self.close_connection = True

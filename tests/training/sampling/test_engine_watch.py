@@ -19,42 +19,42 @@ from training.sampling.engine_watch import call_watched
 pytestmark = pytest.mark.timeout(60)
 
 
-def started(target: Callable[..., object], argument: object) -> BaseProcess:
+def start_process(target: Callable[..., object], argument: object) -> BaseProcess:
     process = multiprocessing.get_context("spawn").Process(target=target, args=(argument,))
     process.start()
     return process
 
 
 @pytest.fixture(scope="module")
-def living() -> Iterator[BaseProcess]:
-    process = started(time.sleep, 600)
+def worker() -> Iterator[BaseProcess]:
+    process = start_process(time.sleep, 600)
     yield process
     process.kill()
     process.join()
 
 
-def never() -> object:
+def wait_forever() -> object:
     """Wait as vLLM's client does."""
     return queue.Queue[object]().get()
 
 
-def kill_soon(pid: int | None, number: signal.Signals) -> None:
+def kill_soon(pid: int | None, signal_number: signal.Signals) -> None:
     assert pid is not None
-    threading.Timer(0.3, os.kill, (pid, number)).start()
+    threading.Timer(0.3, os.kill, (pid, signal_number)).start()
 
 
-def test_killed_process_ends_a_waiting_call(living: BaseProcess) -> None:
-    process = started(time.sleep, 600)
+def test_killed_process_ends_a_waiting_call(worker: BaseProcess) -> None:
+    process = start_process(time.sleep, 600)
     kill_soon(process.pid, signal.SIGKILL)
     start = time.monotonic()
-    named = rf"process {process.name} \({process.pid}\) was killed by signal 9 \(Killed\)"
-    with pytest.raises(UserError, match=named + ".* Run the same command again"):
-        call_watched([living, process], never)
+    message = rf"process {process.name} \({process.pid}\) was killed by signal 9 \(Killed\)"
+    with pytest.raises(UserError, match=message + ".* Run the same command again"):
+        call_watched([worker, process], wait_forever)
     assert time.monotonic() - start < 15
 
 
 def test_call_error_names_the_ended_process_and_status() -> None:
-    process = started(sys.exit, 3)
+    process = start_process(sys.exit, 3)
 
     def fail() -> None:
         raise RuntimeError("the engine is dead")
@@ -63,19 +63,19 @@ def test_call_error_names_the_ended_process_and_status() -> None:
         call_watched([process], fail)
 
 
-def test_ctrl_c_interrupts_a_waiting_call(living: BaseProcess) -> None:
+def test_ctrl_c_interrupts_a_waiting_call(worker: BaseProcess) -> None:
     kill_soon(os.getpid(), signal.SIGINT)
     with pytest.raises(KeyboardInterrupt):
-        call_watched([living], never)
+        call_watched([worker], wait_forever)
 
 
-def test_call_watched_passes_results(living: BaseProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_call_watched_passes_results(worker: BaseProcess, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine_watch, "_EXIT_SECONDS", 0.1)
-    assert call_watched([living], lambda: 5) == 5
-    for kind in (UserError, ValueError):
+    assert call_watched([worker], lambda: 5) == 5
+    for error_type in (UserError, ValueError):
 
-        def fail(kind: type[Exception] = kind) -> None:
-            raise kind("its own")
+        def fail(error_type: type[Exception] = error_type) -> None:
+            raise error_type("its own")
 
-        with pytest.raises(kind, match=r"^its own$"):
-            call_watched([living], fail)
+        with pytest.raises(error_type, match=r"^its own$"):
+            call_watched([worker], fail)

@@ -15,13 +15,13 @@ from training.weight_transfer.checksums import SyncError
 
 
 @pytest.mark.parametrize(
-    ("workers", "environment", "in_process"), [(1, "0", True), (1, "1", False), (2, "0", False)]
+    ("num_workers", "environment", "in_process"), [(1, "0", True), (1, "1", False), (2, "0", False)]
 )
 def test_single_worker_runs_in_process_by_default(
-    workers: int, environment: str, in_process: bool, monkeypatch: pytest.MonkeyPatch
+    num_workers: int, environment: str, in_process: bool, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("VLLM_ENABLE_V1_MULTIPROCESSING", environment)
-    assert is_in_process(SamplingConfig(tensor_parallel_size=workers)) == in_process
+    assert is_in_process(SamplingConfig(tensor_parallel_size=num_workers)) == in_process
 
 
 @pytest.mark.parametrize(
@@ -44,10 +44,10 @@ def test_vllm_rejects_gpus_of_other_trainers(
     if used_gpus is None:
         engines._require_own_accelerators(SamplingConfig(**settings), params)
         return
-    with pytest.raises(UserError, match=r"^sampling\.devices: got null") as raised:
+    with pytest.raises(UserError, match=r"^sampling\.devices: got null") as error_info:
         engines.start_sampler(policy, params, SamplingConfig(**settings), tmp_path)
     expected = f"vLLM would use GPUs {used_gpus}, but process 0 trains on [0]; give"
-    assert expected in str(raised.value)
+    assert expected in str(error_info.value)
 
 
 def test_worker_exception_raises_in_the_run():

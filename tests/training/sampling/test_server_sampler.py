@@ -30,24 +30,24 @@ pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.timeout(1800)]
 PROMPTS = [[5, 30, 31, 90, 120, 7, 8], [5, 30, 31, 90], [44, 3], [9, 10, 11] * 7, [12], [13, 14]]
 REQUEST = SamplingRequest(PROMPTS, 3, temperature=1.0, max_tokens=24, stop_token_ids=[2], seed=5)
 SEQUENCES = [PROMPTS[0] * times for times in (1, 4)]
-ENGINE = {"max_model_len": 512, "max_num_seqs": 64}
+ENGINE_SETTINGS = {"max_model_len": 512, "max_num_seqs": 64}
 
 
 @pytest.fixture(scope="module")
-def policy(tmp_path_factory: pytest.TempPathFactory) -> tuple[Policy, Any]:
+def model(tmp_path_factory: pytest.TempPathFactory) -> tuple[Policy, Any]:
     return open_untrained_policy(tmp_path_factory.mktemp("policy"))
 
 
 @pytest.fixture(scope="module")
-def folder(policy: tuple[Policy, Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    opened, params = policy
+def folder(model: tuple[Policy, Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    policy, params = model
     folder = tmp_path_factory.mktemp("engine") / "engine"
-    opened.export(params, folder, untied=True)
+    policy.export(params, folder, untied=True)
     return folder
 
 
 def server_settings(**section: Any) -> SamplingConfig:
-    return SamplingConfig.model_validate({"engine": "server", "server": section, **ENGINE})
+    return SamplingConfig.model_validate({"engine": "server", "server": section, **ENGINE_SETTINGS})
 
 
 @pytest.fixture(scope="module")
@@ -58,109 +58,111 @@ def server(folder: Path) -> Iterator[ServerSampler]:
 
 
 @pytest.fixture(scope="module")
-def in_process(folder: Path) -> Iterator[VllmSampler]:
-    engine = VllmSampler(folder, SamplingConfig.model_validate(ENGINE))
+def in_process_engine(folder: Path) -> Iterator[VllmSampler]:
+    engine = VllmSampler(folder, SamplingConfig.model_validate(ENGINE_SETTINGS))
     yield engine
     engine.close()
 
 
 @pytest.fixture
-def synced(server: ServerSampler, policy: tuple[Policy, Any]) -> ServerSampler:
+def synced_server(server: ServerSampler, model: tuple[Policy, Any]) -> ServerSampler:
     """The server with the policy's weights."""
-    opened, params = policy
-    server.sync(opened.tensors(params))
+    policy, params = model
+    server.sync(policy.tensors(params))
     return server
 
 
-def tokens(groups: list[list[Completion]]) -> list[list[tuple[int, ...]]]:
+def list_token_ids(groups: list[list[Completion]]) -> list[list[tuple[int, ...]]]:
     return [[completion.token_ids for completion in group] for group in groups]
 
 
 @pytest.mark.parametrize("changes", [{"n": 1, "temperature": 0.0}, {}, {"top_p": 0.5, "top_k": 9}])
 def test_server_matches_the_in_process_engine(
-    changes: dict[str, Any], synced: ServerSampler, in_process: VllmSampler
+    changes: dict[str, Any], synced_server: ServerSampler, in_process_engine: VllmSampler
 ) -> None:
     request = replace(REQUEST, **changes)
-    expected_groups, groups = in_process.sample(request), synced.sample(request)
-    assert tokens(groups) == tokens(expected_groups)
+    expected_groups, groups = in_process_engine.sample(request), synced_server.sample(request)
+    assert list_token_ids(groups) == list_token_ids(expected_groups)
     for expected_group, group in zip(expected_groups, groups, strict=True):
-        for completion, served in zip(expected_group, group, strict=True):
-            np.testing.assert_allclose(served.logprobs, completion.logprobs, atol=1e-4)
-            assert served.truncated == completion.truncated
+        for completion, served_completion in zip(expected_group, group, strict=True):
+            np.testing.assert_allclose(served_completion.logprobs, completion.logprobs, atol=1e-4)
+            assert served_completion.truncated == completion.truncated
 
 
-def test_selected_prompts_get_equal_answers(synced: ServerSampler) -> None:
-    everything = tokens(synced.sample(REQUEST))
-    selected = tokens(synced.sample(replace(REQUEST, chosen=[4, 1])))
-    assert selected == [everything[4], everything[1]]
-    assert synced.sample(replace(REQUEST, chosen=[])) == []
+def test_selected_prompts_get_equal_answers(synced_server: ServerSampler) -> None:
+    all_tokens = list_token_ids(synced_server.sample(REQUEST))
+    selected_tokens = list_token_ids(synced_server.sample(replace(REQUEST, chosen=[4, 1])))
+    assert selected_tokens == [all_tokens[4], all_tokens[1]]
+    assert synced_server.sample(replace(REQUEST, chosen=[])) == []
 
 
 def test_constrained_answers_match_their_pattern(
-    synced: ServerSampler, policy: tuple[Policy, Any]
+    synced_server: ServerSampler, model: tuple[Policy, Any]
 ) -> None:
-    groups = synced.sample(replace(REQUEST, form="(UP|DOWN)"))
-    texts = {policy[0].decode(completion.token_ids) for group in groups for completion in group}
+    groups = synced_server.sample(replace(REQUEST, form="(UP|DOWN)"))
+    texts = {model[0].decode(completion.token_ids) for group in groups for completion in group}
     assert texts == {"UP", "DOWN"}
 
 
-def test_new_weights_reach_the_server(synced: ServerSampler, policy: tuple[Policy, Any]) -> None:
-    opened, params = policy
-    first, new = synced.weight_version, add_noise(params, 0.2)
-    synced.sync(opened.tensors(new))
-    assert synced.weight_version != first
-    assert check_agreement(synced, SEQUENCES, opened.logprobs(new, SEQUENCES), 1e-3) <= 1e-3
+def test_new_weights_reach_server(synced_server: ServerSampler, model: tuple[Policy, Any]) -> None:
+    policy, params = model
+    old_version, new_params = synced_server.weight_version, add_noise(params, 0.2)
+    synced_server.sync(policy.tensors(new_params))
+    assert synced_server.weight_version != old_version
+    expected = policy.logprobs(new_params, SEQUENCES)
+    assert check_agreement(synced_server, SEQUENCES, expected, 1e-3) <= 1e-3
 
 
 def test_failed_sync_stops_later_answers(
-    synced: ServerSampler, policy: tuple[Policy, Any], monkeypatch: pytest.MonkeyPatch
+    synced_server: ServerSampler, model: tuple[Policy, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    opened, params = policy
+    policy, params = model
     with monkeypatch.context() as patch:
         patch.setattr(transport, "add_checksums", corrupt_norm)
         with pytest.raises(SyncError):
-            synced.sync(opened.tensors(add_noise(params, 0.2)))
+            synced_server.sync(policy.tensors(add_noise(params, 0.2)))
     with pytest.raises(SyncError, match="has not received weights, or their sync failed"):
-        synced.sample(REQUEST)
-    synced.sync(opened.tensors(params))
-    synced.sample(REQUEST)
+        synced_server.sample(REQUEST)
+    synced_server.sync(policy.tensors(params))
+    synced_server.sample(REQUEST)
 
 
-def test_foreign_server_weights_are_rejected(synced: ServerSampler) -> None:
-    address, version = synced._server.address, synced.weight_version
+def test_foreign_server_weights_are_rejected(synced_server: ServerSampler) -> None:
+    address, version = synced_server._server.address, synced_server.weight_version
     body = {"new_version": "of another run"}
     httpx2.post(f"{address}/update_weight_version", json=body, timeout=60).raise_for_status()
     with pytest.raises(SyncError, match=f"must be {version}, got of another run"):
-        synced.sample(REQUEST)
+        synced_server.sample(REQUEST)
 
 
 def test_remote_server_receives_weights_by_folder(
-    server: ServerSampler, policy: tuple[Policy, Any], folder: Path, tmp_path: Path
+    server: ServerSampler, model: tuple[Policy, Any], folder: Path, tmp_path: Path
 ) -> None:
     """It is the one that was started here, found by its address."""
-    opened, params = policy
+    policy, params = model
     settings = server_settings(address=server._server.address, folder=str(tmp_path / "shared"))
-    elsewhere = ServerSampler(folder, settings)
-    assert elsewhere._transfer_folder == tmp_path / "shared"
-    new = add_noise(params, 0.1)
-    elsewhere.sync(opened.tensors(new))
-    assert check_agreement(elsewhere, SEQUENCES, opened.logprobs(new, SEQUENCES), 1e-3) <= 1e-3
-    elsewhere.close()
+    remote_server = ServerSampler(folder, settings)
+    assert remote_server._transfer_folder == tmp_path / "shared"
+    new_params = add_noise(params, 0.1)
+    remote_server.sync(policy.tensors(new_params))
+    expected = policy.logprobs(new_params, SEQUENCES)
+    assert check_agreement(remote_server, SEQUENCES, expected, 1e-3) <= 1e-3
+    remote_server.close()
 
 
-def test_server_death_during_a_request_is_named(synced: ServerSampler) -> None:
+def test_server_death_during_a_request_is_named(synced_server: ServerSampler) -> None:
     """Its engine is killed, and the process that speaks HTTP is not."""
-    process = synced._server.process
+    process = synced_server._server.process
     assert process is not None
 
-    def kill() -> None:
+    def kill_engine() -> None:
         for child in psutil.Process(process.pid).children(recursive=True):
             child.kill()
 
-    def ask_for_ever() -> None:
+    def sample_forever() -> None:
         while True:
-            synced.sample(replace(REQUEST, max_tokens=300, stop_token_ids=[]))
+            synced_server.sample(replace(REQUEST, max_tokens=300, stop_token_ids=[]))
 
-    threading.Timer(0.5, kill).start()
+    threading.Timer(0.5, kill_engine).start()
     with pytest.raises(UserError, match=r"is gone: .* resumes the run from its last checkpoint"):
-        ask_for_ever()
+        sample_forever()

@@ -29,27 +29,27 @@ def server(stand_in: StandInServer) -> VllmServer:
     return VllmServer(stand_in.address)
 
 
-def first_tokens(answers: list[Any]) -> list[int]:
-    return [answer["choices"][0]["token_ids"][0] for answer in answers]
+def list_first_tokens(replies: list[Any]) -> list[int]:
+    return [reply["choices"][0]["token_ids"][0] for reply in replies]
 
 
 def test_answers_keep_request_order(server) -> None:
-    assert first_tokens(server.answer(REQUESTS)) == list(range(12))
+    assert list_first_tokens(server.answer(REQUESTS)) == list(range(12))
 
 
 @pytest.mark.parametrize("status", [0, 503])
 def test_failed_completions_are_retried(status: int, stand_in, server) -> None:
-    failed: list[Any] = []
+    failed_bodies: list[Any] = []
 
     def fail_once(path: str, body: Any) -> int | None:
-        if path == "/v1/completions" and body["prompt"][0] == 3 and not failed:
-            failed.append(body)
+        if path == "/v1/completions" and body["prompt"][0] == 3 and not failed_bodies:
+            failed_bodies.append(body)
             return status
         return None
 
     stand_in.get_status = fail_once
-    assert first_tokens(server.answer(REQUESTS)) == list(range(12))
-    assert failed
+    assert list_first_tokens(server.answer(REQUESTS)) == list(range(12))
+    assert failed_bodies
 
 
 def test_calls_with_side_effects_are_not_retried(stand_in, server) -> None:
@@ -62,9 +62,10 @@ def test_calls_with_side_effects_are_not_retried(stand_in, server) -> None:
 @pytest.mark.parametrize("status", [0, 500])
 def test_dead_engine_is_named(status: int, stand_in, server) -> None:
     stand_in.get_status = lambda path, body: status
-    with pytest.raises(UserError, match=f"{stand_in.address} is gone: .* last checkpoint") as error:
+    message = f"{stand_in.address} is gone: .* last checkpoint"
+    with pytest.raises(UserError, match=message) as error_info:
         server.answer(REQUESTS)
-    assert "\n" not in str(error.value)
+    assert "\n" not in str(error_info.value)
 
 
 def test_weights_of_another_version_are_rejected(stand_in, server) -> None:
@@ -75,7 +76,7 @@ def test_weights_of_another_version_are_rejected(stand_in, server) -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "room", "words"),
+    ("settings", "max_model_len", "message"),
     [
         ({"dtype": "torch.bfloat16"}, 1024, "has dtype bfloat16; start it with --dtype float32"),
         ({"logprobs_mode": "raw_logprobs"}, 1024, "with --logprobs-mode processed_logprobs"),
@@ -83,12 +84,12 @@ def test_weights_of_another_version_are_rejected(stand_in, server) -> None:
     ],
 )
 def test_server_with_other_settings_is_rejected(
-    settings: dict[str, Any], room: int, words: str, stand_in, server
+    settings: dict[str, Any], max_model_len: int, message: str, stand_in, server
 ) -> None:
     server.require_settings(SamplingConfig())
     stand_in.settings |= settings
-    stand_in.replies["/v1/models"]["data"][0]["max_model_len"] = room
-    with pytest.raises(UserError, match=f"^{stand_in.address}: .*{words}"):
+    stand_in.replies["/v1/models"]["data"][0]["max_model_len"] = max_model_len
+    with pytest.raises(UserError, match=f"^{stand_in.address}: .*{message}"):
         server.require_settings(SamplingConfig())
     stand_in.replies["/server_info"] = {}
     with pytest.raises(UserError, match="started with VLLM_SERVER_DEV_MODE=1"):
@@ -103,7 +104,7 @@ def test_server_start_timeout_is_named(stand_in, server) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("changes", "message"),
     [
         ({"prompt_token_ids": [4]}, "the answer to another prompt"),
         ({"finish_reason": "abort"}, "finish_reason abort"),
@@ -111,20 +112,20 @@ def test_server_start_timeout_is_named(stand_in, server) -> None:
         ({"token_ids": None}, "complete answers with token ids"),
     ],
 )
-def test_incomplete_answer_is_rejected(change: dict[str, Any], words: str) -> None:
+def test_incomplete_answer_is_rejected(changes: dict[str, Any], message: str) -> None:
     choices = [make_choice([3, 4], index) for index in (1, 0)]
     first, second = read_completions({"choices": choices}, [3, 4], 2)
     assert (first.token_ids, second.token_ids) == ((3, 0), (3, 1))  # by index
-    with pytest.raises(UserError, match=words):
-        read_completions({"choices": [choices[0], choices[1] | change]}, [3, 4], 2)
+    with pytest.raises(UserError, match=message):
+        read_completions({"choices": [choices[0], choices[1] | changes]}, [3, 4], 2)
     with pytest.raises(UserError, match="got 2 of 3 answers"):
         read_completions({"choices": choices}, [3, 4], 3)
 
 
 def test_score_returns_log_probabilities_and_last_tokens() -> None:
-    tables = [None, {"4": {"logprob": -1.0}, "9": {"logprob": -0.1}}]
-    last = {"top_logprobs": [{"token_id:2": -0.1, "token_id:5": -3.0}]}
-    answer = {"choices": [{"prompt_logprobs": tables, "logprobs": last}]}
+    prompt_logprobs = [None, {"4": {"logprob": -1.0}, "9": {"logprob": -0.1}}]
+    logprobs = {"top_logprobs": [{"token_id:2": -0.1, "token_id:5": -3.0}]}
+    answer = {"choices": [{"prompt_logprobs": prompt_logprobs, "logprobs": logprobs}]}
     np.testing.assert_array_equal(read_score(answer, [3, 4, 5]), np.float32([0, -1, -3]))
     with pytest.raises(UserError, match="lacks prompt_logprobs"):
         read_score(answer, [3, 6, 5])

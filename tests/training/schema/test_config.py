@@ -13,29 +13,29 @@ from training.run.directory import differing_keys
 from training.schema import dump, load, read_yaml
 
 SERVER = "sampling.engine=server; sampling.server"
-INFEASIBLE = (
+INFEASIBLE_OVERRIDES = (
     "environment.num_agents=3; environment.bounds.max_hole_ratio=0.5; "
     "environment.initial.sizes.3.hole_ratio=0.5"
 )
 HOOKS = "tests.training.hooks"
-SPLIT = "model.mesh.fsdp=4; grpo.micro_batch_size=32"
-LEARNS = "engineer.kind=checkpoint; engineer.learning.updates=2; rehearsal.contexts=6"
+MESH = "model.mesh.fsdp=4; grpo.micro_batch_size=32"
+LEARNING = "engineer.kind=checkpoint; engineer.learning.updates=2; rehearsal.contexts=6"
 STUDIES = (ROOT / "configs").glob("study_*")
 CONFIGS = sorted(set((ROOT / "configs").glob("*.yaml")) - set(STUDIES))
 
 
-READ_BACK = [
+CONFIG_CASES = [
     *((path, []) for path in CONFIGS),
     (SCRATCH, f"{SERVER}={{folder: /shared}}; model.lora={{rank: 4}}".split("; ")),
 ]
 
 
-@pytest.mark.parametrize(("path", "overrides"), READ_BACK)
+@pytest.mark.parametrize(("path", "overrides"), CONFIG_CASES)
 def test_dump_reads_back(path: Path, overrides: list[str], tmp_path: Path):
     config = load(path, overrides)
-    copy = tmp_path / "copy.yaml"
-    copy.write_text(dump(config))
-    assert load(copy) == config
+    dump_file = tmp_path / "copy.yaml"
+    dump_file.write_text(dump(config))
+    assert load(dump_file) == config
 
 
 @pytest.mark.parametrize(
@@ -81,15 +81,15 @@ def test_dump_reads_back(path: Path, overrides: list[str], tmp_path: Path):
         ("environment.initial.sizes.3.hole_ratio=0.12", ["initial", "multiple of 0.05, got 0.12"]),
         ("grpo.micro_batch_size=4", ["a multiple of", "= 8 * 1, got 4"]),
         (
-            f"{SPLIT}; warm_start.batch_size=30",
+            f"{MESH}; warm_start.batch_size=30",
             ["warm_start.batch_size must be", "fsdp = 4, got 30"],
         ),
         (
-            f"{SPLIT}; warm_start.engineer_batch_size=6",
+            f"{MESH}; warm_start.engineer_batch_size=6",
             ["engineer_batch_size must be", "fsdp = 4, got 6"],
         ),
-        (f"{SPLIT}; rehearsal.contexts=2", ["rehearsal.contexts must be", "fsdp = 4, got 2"]),
-        (f"{SPLIT}; {LEARNS}", ["rehearsal.contexts must be", "fsdp = 4, got 6"]),
+        (f"{MESH}; rehearsal.contexts=2", ["rehearsal.contexts must be", "fsdp = 4, got 2"]),
+        (f"{MESH}; {LEARNING}", ["rehearsal.contexts must be", "fsdp = 4, got 6"]),
         ("reward.valid=2", ["reward", "optimal > valid > parsed"]),
         ("reward.overlong_buffer=32", ["less than", "prompt.max_tokens = 32, got 32"]),
         ("grpo.kl_coefficient=.inf", ["grpo.kl_coefficient", "finite"]),
@@ -118,7 +118,7 @@ def test_dump_reads_back(path: Path, overrides: list[str], tmp_path: Path):
             "engineer.max_context_tokens=600",
             ["= 492, got 600", "engineer.reasoning_tokens"],
         ),
-        (INFEASIBLE, ["3x3 board with hole_ratio 0.5", "3 agents need 6"]),
+        (INFEASIBLE_OVERRIDES, ["3x3 board with hole_ratio 0.5", "3 agents need 6"]),
     ],
 )
 def test_invalid_value_is_named(
@@ -133,37 +133,37 @@ def test_invalid_value_is_named(
 
 
 @pytest.mark.parametrize(
-    ("key", "words"),
+    ("key", "message"),
     [
         ("engineer.{}", "unknown key; the keys are kind"),
         ("environment.initial.sizes.{}.hole_ratio", "environment.initial.sizes.999"),
     ],
 )
-def test_long_key_is_named_and_cut(key: str, words: str, capsys: pytest.CaptureFixture[str]):
+def test_long_key_is_named_and_cut(key: str, message: str, capsys: pytest.CaptureFixture[str]):
     override = f"{key.format('9' * 100_000)}=1"
     assert main(["run", str(SCRATCH), "--set", override, "--dry-run"]) == 2
     error = capsys.readouterr().err
-    assert words in error
+    assert message in error
     assert "Traceback" not in error
     assert max(map(len, error.splitlines())) < 500
 
 
 def test_template_file_is_kept_as_text(tmp_path: Path):
-    file, copy = tmp_path / "prompt.txt", tmp_path / "copy.yaml"
+    template_file, dump_file = tmp_path / "prompt.txt", tmp_path / "copy.yaml"
     text = "Solve  \n\n{board}\n\t{{braces}} \u2603 'quotes': #5\n"
-    file.write_text(text, encoding="utf-8")
-    config = load(SCRATCH, [f"prompt.template={file}"])
-    file.unlink()
+    template_file.write_text(text, encoding="utf-8")
+    config = load(SCRATCH, [f"prompt.template={template_file}"])
+    template_file.unlink()
     assert config.prompt.template == text
-    copy.write_text(dump(config))
-    assert load(copy) == config
+    dump_file.write_text(dump(config))
+    assert load(dump_file) == config
 
 
 def test_binary_template_file_is_rejected(tmp_path: Path):
-    file = tmp_path / "prompt.txt"
-    file.write_bytes(b"{board}\xff")
+    template_file = tmp_path / "prompt.txt"
+    template_file.write_bytes(b"{board}\xff")
     with pytest.raises(UserError, match=r"which can't be read .not UTF-8: byte 0xff at 7.$"):
-        load(SCRATCH, [f"prompt.template={file}"])
+        load(SCRATCH, [f"prompt.template={template_file}"])
 
 
 def test_style_takes_every_style_of_a_prompt():
@@ -230,8 +230,8 @@ def test_vllm_engines_divide_the_memory(overrides: list[str], share: float):
     overrides = [part for override in overrides for part in override.split("; ")]
     config = load(SCRATCH, ["sampling.gpu_memory_utilization=0.4", *overrides])
     assert config.engine_sampling.gpu_memory_utilization == pytest.approx(share)
-    full_memory = config.engine_sampling.model_copy(update={"gpu_memory_utilization": 0.4})
-    assert full_memory == config.sampling
+    full_config = config.engine_sampling.model_copy(update={"gpu_memory_utilization": 0.4})
+    assert full_config == config.sampling
 
 
 @pytest.mark.parametrize(
@@ -271,7 +271,7 @@ def test_paper_dry_run_prints_the_plan(capsys: pytest.CaptureFixture[str]):
         assert word in output
 
 
-THINKING = (
+THINKING_OVERRIDES = (
     "prompt.thinking=true prompt.max_tokens=16384 reward.overlong_buffer=4096 "
     "sampling.max_model_len=17408 validation.temperature=0.6 validation.top_p=0.95 "
     "grpo.completions=8 grpo.micro_batch_size=64"
@@ -279,10 +279,10 @@ THINKING = (
 
 
 def test_paper_config_takes_its_thinking_option():
-    config = load(ROOT / "configs/paper.yaml", THINKING.split())
+    config = load(ROOT / "configs/paper.yaml", THINKING_OVERRIDES.split())
     assert config.prompt.thinking
     text = " ".join((ROOT / "configs/paper.yaml").read_text().replace("\n  #", "").split())
-    for override in THINKING.split():
+    for override in THINKING_OVERRIDES.split():
         key, _, value = override.partition("=")
         assert f"{key.partition('.')[2]} {value}" in text
 
@@ -292,8 +292,8 @@ def test_smoke_config_scales_down_the_paper():
         load(ROOT / f"configs/{name}.yaml").model_dump(mode="json")
         for name in ("paper", "paper_smoke")
     ]
-    differing = {key.partition(" ")[0] for key in differing_keys(*trees)}
-    assert differing == {
+    changed_keys = {key.partition(" ")[0] for key in differing_keys(*trees)}
+    assert changed_keys == {
         *("name", "model.pretrained", "model.mesh.fsdp", "prompt.max_tokens"),
         *("sampling.data_parallel_size", "sampling.gpu_memory_utilization", "stages.instances"),
         *("grpo.prompts_per_update", "grpo.minibatches", "grpo.micro_batch_size"),
@@ -312,9 +312,9 @@ def test_random_initial_configuration_is_seeded_and_in_bounds(tmp_path: Path):
     configurations = []
     for seed in range(8):
         config = load(SCRATCH, ["environment.initial=random", f"seed={seed}"])
-        again = tmp_path / "again.yaml"
-        again.write_text(dump(config))
-        assert load(again) == config  # a run's file contains the drawn values
+        dump_file = tmp_path / "again.yaml"
+        dump_file.write_text(dump(config))
+        assert load(dump_file) == config  # a run's file contains the drawn values
         configurations.append(config.environment.initial)
         assert config.environment.bounds.violation(configurations[-1]) is None
         assert config.environment.bounds.grid_violation(configurations[-1]) is None

@@ -41,10 +41,10 @@ def test_parse_yaml_rejects_equal_keys(text):
         parse_yaml(text)
 
 
-MULTIPLIED = ", ".join(["&b0 [1, 1]", *(f"&b{n} [*b{n - 1}, *b{n - 1}]" for n in range(1, 64))])
+NESTED_ALIASES = ", ".join(["&b0 [1, 1]", *(f"&b{n} [*b{n - 1}, *b{n - 1}]" for n in range(1, 64))])
 
 
-@pytest.mark.parametrize("value", [f"[{MULTIPLIED}]", "&x [*x]", "&x {a: *x}", "[" * 2000])
+@pytest.mark.parametrize("value", [f"[{NESTED_ALIASES}]", "&x [*x]", "&x {a: *x}", "[" * 2000])
 def test_load_rejects_self_referencing_values(value):
     with pytest.raises(UserError, match="is not YAML"):
         load(TINY, [f"validation.sizes={value}"])

@@ -25,16 +25,16 @@ def _reference_checksum(values: np.ndarray) -> int:
     for bits in values.reshape(-1).view(f"u{values.itemsize}").tolist():
         if bits & (0x7F800000 if values.itemsize == 4 else 0x7F80) == 0:
             continue
-        mixed = bits * 0x9E3779B1 % 2**32
-        mixed ^= mixed >> 15
-        mixed = mixed * 0x85EBCA77 % 2**32
-        total += mixed ^ mixed >> 13
+        value_hash = bits * 0x9E3779B1 % 2**32
+        value_hash ^= value_hash >> 15
+        value_hash = value_hash * 0x85EBCA77 % 2**32
+        total += value_hash ^ value_hash >> 13
     return total % 2**32
 
 
 def _make_engine_tensor(values: np.ndarray) -> Any:
-    width = {2: torch.bfloat16, 4: torch.float32}[values.itemsize]
-    return torch.from_numpy(values.view(f"i{values.itemsize}").copy()).view(width)
+    dtype = {2: torch.bfloat16, 4: torch.float32}[values.itemsize]
+    return torch.from_numpy(values.view(f"i{values.itemsize}").copy()).view(dtype)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -45,26 +45,26 @@ def test_checksums_match_their_definition(dtype: str):
     assert int(weight_checksum(jnp.asarray(values))) == expected
     assert receiver.bit_checksum(tensor) == expected
     bits, exponent = receiver._BITS[tensor.dtype]
-    on_device = receiver.mixed_sum_on_device(tensor.view(bits).reshape(-1), exponent)
-    assert on_device % 2**32 == expected
+    device_sum = receiver.mixed_sum_on_device(tensor.view(bits).reshape(-1), exponent)
+    assert device_sum % 2**32 == expected
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_checksum_detects_opposite_ulp_changes(dtype: str):
     values = np.abs(_random_values(dtype))
-    changed = values.copy()
-    bits = changed.view(f"u{changed.itemsize}")
+    checksum, changed_values = int(weight_checksum(jnp.asarray(values))), values.copy()
+    bits = changed_values.view(f"u{changed_values.itemsize}")
     bits[0, 0] += 1
-    assert int(weight_checksum(jnp.asarray(changed))) != int(weight_checksum(jnp.asarray(values)))
+    assert int(weight_checksum(jnp.asarray(changed_values))) != checksum
     bits[0, 1] -= 1
-    assert int(weight_checksum(jnp.asarray(changed))) != int(weight_checksum(jnp.asarray(values)))
+    assert int(weight_checksum(jnp.asarray(changed_values))) != checksum
 
 
 class Worker(receiver.WeightReceiver):
     device = torch.device("cpu")
 
     def reload_weights(self, weights_iterator: Any) -> None:
-        self.loaded = dict(weights_iterator)
+        self.weights = dict(weights_iterator)
 
 
 @pytest.mark.parametrize(

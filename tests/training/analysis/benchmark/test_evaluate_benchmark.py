@@ -193,7 +193,7 @@ def test_endpoint_gives_equal_answers(
         assert (body["model"], body["max_tokens"], body["temperature"]) == ("base", 40, 0)
         assert (body["top_k"], body["stop"]) == (20, ["END"])
     assert len(bodies) == len(server.calls) == 2 * PER_SIZE + 1
-    assert server.keys == {f"Bearer {API_KEY}"}
+    assert server.authorizations == {f"Bearer {API_KEY}"}
     contents = b"".join(path.read_bytes() for path in (tmp_path / "out").iterdir())
     assert API_KEY.encode() not in contents
 
