@@ -36,10 +36,10 @@ BOUNDS = Bounds(sizes=SIZES, max_hole_ratio=0.4, max_wait_ratio=0.6, min_share=0
 DOMAIN = lake_domain(BOUNDS)
 VALIDATION = np.array([0.75, 0.5])
 """Mean knob levels of the validation boards, relative to maxima of 40% holes and 60% waits."""
-BOARDS = 450
+BOARDS_PER_SIZE = 450
 """Validation boards per map size."""
-KINDS = 7
-SEEDS = 64
+NUM_KINDS = 7
+RUNS_PER_ARM = 64
 """Simulated runs per arm."""
 
 # Initial configurations of the studies: data, hole and wait ratio of 3x3 to 6x6.
@@ -131,8 +131,8 @@ class Fit(NamedTuple):
 
 def logit(rate: Any) -> Any:
     """Return the logit of rates, clipped to half an answer from 0 and 1."""
-    inside = np.clip(rate, 0.5 / BOARDS, 1.0 - 0.5 / BOARDS)
-    return np.log(inside / (1.0 - inside))
+    clipped_rate = np.clip(rate, 0.5 / BOARDS_PER_SIZE, 1.0 - 0.5 / BOARDS_PER_SIZE)
+    return np.log(clipped_rate / (1.0 - clipped_rate))
 
 
 def read_runs() -> list[Run]:
@@ -166,7 +166,7 @@ def _read_run(world: int, run: Mapping[str, Any], boards: Sequence[Mapping[str, 
         np.stack([shares for shares, _ in configurations]),
         np.stack([levels for _, levels in configurations]),
         cells,
-        np.stack([np.bincount(first_failures[size == n], minlength=KINDS)[1:] for n in SIZES])
+        np.stack([np.bincount(first_failures[size == n], minlength=NUM_KINDS)[1:] for n in SIZES])
         + 0.5,
     )
 
@@ -182,9 +182,9 @@ def fit_costs(run: Run) -> np.ndarray:
         ]
         holes, waits, valid_counts, count = np.array(cells).T
         weights = np.sqrt(count)
-        columns = np.stack([np.ones_like(holes), -holes / 0.4, -waits / 0.6], axis=1)
+        features = np.stack([np.ones_like(holes), -holes / 0.4, -waits / 0.6], axis=1)
         logits = np.log((valid_counts + 0.5) / (count - valid_counts + 0.5))
-        costs[g] = np.linalg.lstsq(columns * weights[:, None], logits * weights, rcond=None)[0][1:]
+        costs[g] = np.linalg.lstsq(features * weights[:, None], logits * weights, rcond=None)[0][1:]
     return np.maximum(costs, 0.0)
 
 
@@ -197,15 +197,15 @@ def make_learners(runs: Sequence[Run], fit: Fit | np.ndarray, seeds: int = 1) ->
     count, groups, knobs = cost.shape
     validation = np.broadcast_to(VALIDATION, cost.shape)
     start = np.repeat([logit(run.rates[0]) for run in runs], seeds, axis=0)
-    kinds = np.repeat([run.failures for run in runs], seeds, axis=0)
-    stages, rng, prior = runs[0].shares.shape[0], np.random.default_rng(0), Prior()
+    failures = np.repeat([run.failures for run in runs], seeds, axis=0)
+    num_stages, rng, prior = runs[0].shares.shape[0], np.random.default_rng(0), Prior()
     common_noise, size_noise = fit.noise if isinstance(fit, Fit) else (0.0, 0.0)
-    drift = rng.normal(0.0, 1.0, (count, stages, 1)) * common_noise
-    drift = drift + rng.normal(0.0, 1.0, (count, stages, groups)) * size_noise
+    drift = rng.normal(0.0, 1.0, (count, num_stages, 1)) * common_noise
+    drift = drift + rng.normal(0.0, 1.0, (count, num_stages, groups)) * size_noise
     return Learners(
         skill=start + np.sum(cost * validation, axis=-1),
         cost=cost,
-        failure_shares=kinds / kinds.sum(axis=-1, keepdims=True),
+        failure_shares=failures / failures.sum(axis=-1, keepdims=True),
         speed=np.full(count, speed),
         forgetting=np.full(count, forgetting),
         transfer=np.full(count, transfer),
@@ -215,12 +215,12 @@ def make_learners(runs: Sequence[Run], fit: Fit | np.ndarray, seeds: int = 1) ->
         levels=np.repeat([run.levels[0] for run in runs], seeds, axis=0),
         drift=drift,
         validation_normals=math.sqrt(prior.repetition)
-        * rng.normal(size=(count, 1, *kinds.shape[1:]))
+        * rng.normal(size=(count, 1, *failures.shape[1:]))
         + math.sqrt(1.0 - prior.repetition)
-        * rng.normal(size=(count, stages + 1, *kinds.shape[1:])),
-        training_normals=rng.normal(size=(count, stages, *kinds.shape[1:])),
-        uniformity=rng.uniform(*prior.uniformity, (count, stages, groups)),
-        count=np.full(count, BOARDS),
+        * rng.normal(size=(count, num_stages + 1, *failures.shape[1:])),
+        training_normals=rng.normal(size=(count, num_stages, *failures.shape[1:])),
+        uniformity=rng.uniform(*prior.uniformity, (count, num_stages, groups)),
+        count=np.full(count, BOARDS_PER_SIZE),
         rollouts=np.full(count, 256),
     )
 
@@ -271,18 +271,18 @@ def _estimate_noise(runs: Sequence[Run]) -> tuple[float, float]:
     for run in runs:
         key = b"".join(array.tobytes() for array in (run.rates[0], run.shares[0], run.levels[0]))
         rates_by_start.setdefault(key, []).append(logit(run.rates[1]))
-    distinct_groups = [np.unique(np.round(group, 9), axis=0) for group in rates_by_start.values()]
+    groups = [np.unique(np.round(group, 9), axis=0) for group in rates_by_start.values()]
     common_variance = size_variance = 0.0
-    degrees = 0
-    for group in distinct_groups:
+    num_degrees = 0
+    for group in groups:
         deviations = group - group.mean(axis=0)
         mean = deviations.mean(axis=1)
         common_variance += float(np.sum(mean**2))
         size_variance += float(np.sum((deviations - mean[:, None]) ** 2)) / (len(SIZES) - 1)
-        degrees += len(group) - 1
+        num_degrees += len(group) - 1
     size_variance, common_variance = (
-        size_variance / max(degrees, 1),
-        common_variance / max(degrees, 1),
+        size_variance / max(num_degrees, 1),
+        common_variance / max(num_degrees, 1),
     )
     return math.sqrt(max(common_variance - size_variance / len(SIZES), 0.0)), math.sqrt(
         size_variance
@@ -308,35 +308,35 @@ def compare_with_simulation(runs: Sequence[Run], fit: Fit) -> list[Point]:
         held_out_fit = fit_learner([run for run in runs if run.world != world_index])
         arms = {
             arm: [run for run in world_runs if run.arm == arm]
-            for arm in dict.fromkeys(_arms(world))
+            for arm in dict.fromkeys(_list_arms(world))
         }
         for arm, arm_runs in arms.items():
             if arm_runs:
                 rates = (
-                    _simulated_rate(candidate, world, arm, world_runs[0])
+                    _simulate_rate(candidate, world, arm, world_runs[0])
                     for candidate in (fit, held_out_fit)
                 )
-                final = float(np.mean([run.rates[-1].mean() for run in arm_runs]))
-                points.append(Point(world.name, arm, len(arm_runs), final, *rates))
+                real_rate = float(np.mean([run.rates[-1].mean() for run in arm_runs]))
+                points.append(Point(world.name, arm, len(arm_runs), real_rate, *rates))
     return points
 
 
-def _arms(world: World) -> list[str]:
+def _list_arms(world: World) -> list[str]:
     return [_NAMES.get(arm, arm) for arms in world.files.values() for arm in arms]
 
 
-def _simulated_rate(fit: Fit, world: World, arm: str, start: Run) -> float:
-    learners = make_learners([start], fit, SEEDS)
-    firsts = [
-        configuration_arrays(BOUNDS, _first_configuration(world, arm, seed))
-        for seed in range(SEEDS)
+def _simulate_rate(fit: Fit, world: World, arm: str, start_run: Run) -> float:
+    learners = make_learners([start_run], fit, RUNS_PER_ARM)
+    configurations = [
+        configuration_arrays(BOUNDS, _make_first_configuration(world, arm, seed))
+        for seed in range(RUNS_PER_ARM)
     ]
-    shares, levels = (np.stack(column) for column in zip(*firsts, strict=True))
+    shares, levels = (np.stack(column) for column in zip(*configurations, strict=True))
     learners = learners._replace(shares=shares, levels=levels)
-    return float(play(_engineer_factory(arm), learners, DOMAIN).final.mean())
+    return float(play(_make_engineer_factory(arm), learners, DOMAIN).final.mean())
 
 
-def _first_configuration(world: World, arm: str, seed: int) -> Any:
+def _make_first_configuration(world: World, arm: str, seed: int) -> Any:
     if arm in ("fixed_random", "random_throughout"):
         return random_configuration(np.random.default_rng([seed, 99]), DOMAIN)
     rows = _STARTS.get(arm) or _STARTS[world.start]
@@ -344,7 +344,7 @@ def _first_configuration(world: World, arm: str, seed: int) -> Any:
     return LakeConfiguration.model_validate({"sizes": dict(zip(SIZES, knobs, strict=True))})
 
 
-def _engineer_factory(arm: str) -> EngineerFactory:
+def _make_engineer_factory(arm: str) -> EngineerFactory:
     if arm in _STARTS or arm == "fixed_random":
         return lambda run: FixedEngineer(run.initial)
     name = "random" if arm == "random_throughout" else arm
@@ -384,16 +384,16 @@ def draw_points(points: Sequence[Point], path: Path) -> None:
     figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
 
 
-def fitted_starts(runs: Sequence[Run]) -> dict[str, dict[str, list[float]]]:
+def list_starts(runs: Sequence[Run]) -> dict[str, dict[str, list[float]]]:
     """Return the start of each base model: logits and costs of holes and waits by map size."""
-    models = {f"{100 * run.rates[0].mean():.1f}% valid": run for run in reversed(runs)}
+    run_by_model = {f"{100 * run.rates[0].mean():.1f}% valid": run for run in reversed(runs)}
     return {
         name: {
             "logits": logit(run.rates[0]).tolist(),
             "holes": fit_costs(run)[:, 0].tolist(),
             "waits": fit_costs(run)[:, 1].tolist(),
         }
-        for name, run in sorted(models.items())
+        for name, run in sorted(run_by_model.items())
     }
 
 
@@ -428,7 +428,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if args.json:
         content = {
             "fit": fit._asdict(),
-            "starts": fitted_starts(runs),
+            "starts": list_starts(runs),
             "points": [point._asdict() for point in points],
             "rank_correlation": rank_correlations(points, held_out=False),
             "rank_correlation_held_out": rank_correlations(points, held_out=True),

@@ -38,8 +38,8 @@ from benchmarks.results_file import write_result
 AGENTS = (2, 3, 4, 5)
 SIZES = tuple(range(2, 11))
 HOLE_RATIOS = (0.0, 0.1, 0.2, 0.3, 0.35, 0.4, 0.5)
-CHUNK = 500
-IN_OWN_SLOTS = 128  # batch size of boards with as many slots as agents
+CHUNK_SIZE = 500
+OWN_SLOTS_BATCH = 128  # batch size of boards with as many slots as agents
 PACKAGES = ("jax", "jaxlib", "jaxlake", "numpy", "python-sat", "w9-pathfinding")
 
 COUNTS = (
@@ -67,7 +67,7 @@ class BoardKind:
         return f"{self.agents}/{self.size}/{self.hole_ratio}/{place}"
 
 
-def strata() -> list[BoardKind]:
+def list_strata() -> list[BoardKind]:
     """List all kinds with enough free cells; ratios with equal hole counts appear once."""
     ratios = {
         size: {oracles.hole_count(size, ratio): ratio for ratio in reversed(HOLE_RATIOS)}
@@ -91,8 +91,8 @@ def draw_board(seed: int, index: int, kind: BoardKind) -> list[str]:
 
 def count_slots(index: int, kinds: Sequence[BoardKind]) -> int:
     """Return the number of slots of board `index`: five, or its number of agents."""
-    turn, kind = divmod(index, len(kinds))
-    return kinds[kind].agents if turn % 2 else max(AGENTS)
+    round_index, kind_index = divmod(index, len(kinds))
+    return kinds[kind_index].agents if round_index % 2 else max(AGENTS)
 
 
 def solve_each(
@@ -100,35 +100,35 @@ def solve_each(
 ) -> list[oracles.SolverAnswer]:
     """Solve each board in its number of slots, with one compiled program per number."""
     answers: dict[int, oracles.SolverAnswer] = {}
-    for number in sorted(set(slot_counts)):
-        width = CHUNK if number == max(AGENTS) else IN_OWN_SLOTS
-        rows = [i for i, slot_count in enumerate(slot_counts) if slot_count == number]
-        for first in range(0, len(rows), width):
-            batch_rows = rows[first : first + width]
+    for num_slots in sorted(set(slot_counts)):
+        batch_size = CHUNK_SIZE if num_slots == max(AGENTS) else OWN_SLOTS_BATCH
+        rows = [i for i, slot_count in enumerate(slot_counts) if slot_count == num_slots]
+        for start in range(0, len(rows), batch_size):
+            batch = rows[start : start + batch_size]
             answers |= zip(
-                batch_rows, solve([grids[i] for i in batch_rows], number, width), strict=True
+                batch, solve([grids[i] for i in batch], num_slots, batch_size), strict=True
             )
     return [answers[i] for i in range(len(grids))]
 
 
 def solve(
-    grids: Sequence[list[str]], slots: int = max(AGENTS), width: int = CHUNK
+    grids: Sequence[list[str]], num_slots: int = max(AGENTS), batch_size: int = CHUNK_SIZE
 ) -> list[oracles.SolverAnswer]:
-    """Solve up to `width` boards of at most `slots` agents with one compiled program."""
-    parsed = [jaxlake.parse_grid(grid, max_size=max(SIZES), max_agents=slots) for grid in grids]
-    filled = parsed + parsed[:1] * (width - len(parsed))
-    solutions = jax.device_get(_solver()(jaxlake.stack_instances(filled)))
+    """Solve up to `batch_size` boards of at most `num_slots` agents with one compiled program."""
+    boards = [jaxlake.parse_grid(grid, max_size=max(SIZES), max_agents=num_slots) for grid in grids]
+    batch = boards + boards[:1] * (batch_size - len(boards))
+    solutions = jax.device_get(_solver()(jaxlake.stack_instances(batch)))
     answers = []
-    for i, instance in enumerate(parsed):
-        playing = np.flatnonzero(instance.agent_mask)
+    for i, board in enumerate(boards):
+        agent_slots = np.flatnonzero(board.agent_mask)
         answers.append(
             oracles.SolverAnswer(
                 status=jaxlake.Status(int(solutions.status[i])).name,
                 sum_of_costs=int(solutions.sum_of_costs[i]),
                 makespan=int(solutions.makespan[i]),
                 needs_wait=bool(solutions.needs_wait[i]),
-                plan=solutions.plan[i][:, playing].tolist(),
-                makespan_plan=solutions.makespan_plan[i][:, playing].tolist(),
+                plan=solutions.plan[i][:, agent_slots].tolist(),
+                makespan_plan=solutions.makespan_plan[i][:, agent_slots].tolist(),
             )
         )
     return answers
@@ -152,42 +152,42 @@ def compare_chunk(
 ) -> Json:
     """Compare the boards `start` to `stop` - 1; return counts by stratum and all disputes."""
     chunk_kinds = [kinds[index % len(kinds)] for index in range(start, stop)]
-    grids = [draw_board(seed, start + n, kind) for n, kind in enumerate(chunk_kinds)]
+    grids = [draw_board(seed, start + offset, kind) for offset, kind in enumerate(chunk_kinds)]
     truths = pool.map(judge, grids, chunksize=8)
-    slots = [count_slots(index, kinds) for index in range(start, stop)]
-    answers = solve_each(grids, slots)
+    slot_counts = [count_slots(index, kinds) for index in range(start, stop)]
+    answers = solve_each(grids, slot_counts)
     counts: dict[str, Counter[str]] = {}
     disputes = []
-    for n, (grid, answer, truth) in enumerate(zip(grids, answers, truths, strict=True)):
-        row = counts.setdefault(chunk_kinds[n].name, Counter())
+    for offset, (grid, answer, truth) in enumerate(zip(grids, answers, truths, strict=True)):
+        row = counts.setdefault(chunk_kinds[offset].name, Counter())
         row["boards"] += 1
-        row["in_own_slots"] += slots[n] == chunk_kinds[n].agents
+        row["in_own_slots"] += slot_counts[offset] == chunk_kinds[offset].agents
         row[answer.status.lower()] += 1
-        dispute: Json = {"board": start + n, "grid": grid}
+        dispute: Json = {"board": start + offset, "grid": grid}
         if isinstance(truth, str):
             row["undecided"] += 1
             disputes.append(dispute | {"oracles": truth})
             continue
         row["undecided"] += bool(truth.undecided)
         row["cbs_gave_up"] += truth.cbs_gave_up
-        wrong = oracles.mistakes(grid, truth, answer)
-        row["mismatches"] += bool(wrong)
-        if wrong:
-            disputes.append(dispute | {"mismatches": wrong})
+        errors = oracles.mistakes(grid, truth, answer)
+        row["mismatches"] += bool(errors)
+        if errors:
+            disputes.append(dispute | {"mismatches": errors})
         if truth.undecided:
             disputes.append(dispute | {"undecided": truth.undecided})
     return {"counts": counts, "disputes": disputes}
 
 
-def unknown_rates(seed: int, boards: int) -> list[Json]:
+def measure_unknown_rates(seed: int, num_boards: int) -> list[Json]:
     """Measure how often the solver returns UNKNOWN on full-size boards, by number of agents."""
     rows = []
     for agents in AGENTS:
         kind = BoardKind(agents, UNKNOWN_SIZE, UNKNOWN_HOLE_RATIO, together=False)
         unknown: list[bool] = []
         connected: list[bool] = []
-        for start in range(0, boards, CHUNK):
-            indices = range(start, min(start + CHUNK, boards))
+        for start in range(0, num_boards, CHUNK_SIZE):
+            indices = range(start, min(start + CHUNK_SIZE, num_boards))
             # No comparison uses boards of negative indices.
             grids = [draw_board(seed, -1 - index, kind) for index in indices]
             unknown += [answer.status == "UNKNOWN" for answer in solve(grids)]
@@ -196,9 +196,9 @@ def unknown_rates(seed: int, boards: int) -> list[Json]:
         rows.append(
             {
                 "agents": agents,
-                "boards": boards,
+                "boards": num_boards,
                 "unknown": sum(unknown),
-                "interval_95": _interval(sum(unknown), boards),
+                "interval_95": _interval(sum(unknown), num_boards),
                 "connected": sum(connected),
                 "unknown_of_connected": unknown_connected,
                 "interval_95_of_connected": _interval(unknown_connected, sum(connected)),
@@ -206,15 +206,15 @@ def unknown_rates(seed: int, boards: int) -> list[Json]:
         )
         print(
             f"UNKNOWN, {agents} agents, {UNKNOWN_SIZE}x{UNKNOWN_SIZE}, "
-            f"{UNKNOWN_HOLE_RATIO:.0%} holes: {sum(unknown)} of {boards:,}, "
+            f"{UNKNOWN_HOLE_RATIO:.0%} holes: {sum(unknown)} of {num_boards:,}, "
             f"{unknown_connected} of {sum(connected):,} on which each agent alone gets to its goal",
             flush=True,
         )
     return rows
 
 
-def _interval(successes: int, total: int) -> list[float]:
-    return [round(float(end), 6) for end in jaxlake.wilson_interval(successes, total)]
+def _interval(successes: int, count: int) -> list[float]:
+    return [round(float(end), 6) for end in jaxlake.wilson_interval(successes, count)]
 
 
 def summarize(kinds: Sequence[BoardKind], chunks: Sequence[Json]) -> Json:
@@ -227,9 +227,9 @@ def summarize(kinds: Sequence[BoardKind], chunks: Sequence[Json]) -> Json:
         asdict(kind) | {field: counts.get(kind.name, Counter())[field] for field in COUNTS}
         for kind in kinds
     ]
-    total = {field: sum(row[field] for row in strata) for field in COUNTS}
+    totals = {field: sum(row[field] for row in strata) for field in COUNTS}
     return {
-        "total": total | {"unknown_interval_95": _interval(total["unknown"], total["boards"])},
+        "total": totals | {"unknown_interval_95": _interval(totals["unknown"], totals["boards"])},
         "disputes": [dispute for chunk in chunks for dispute in chunk["disputes"]],
         "strata": strata,
     }
@@ -244,10 +244,10 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", metavar="FILE", type=Path, help="write the result here, too")
     args = parser.parse_args()
-    kinds, chunks = strata(), []
+    kinds, chunks = list_strata(), []
     with oracles.judging_pool(os.cpu_count() or 1) as pool:
-        for start in range(0, args.boards, CHUNK):
-            stop = min(start + CHUNK, args.boards)
+        for start in range(0, args.boards, CHUNK_SIZE):
+            stop = min(start + CHUNK_SIZE, args.boards)
             chunks.append(compare_chunk(args.seed, start, stop, kinds, pool))
             for dispute in chunks[-1]["disputes"]:
                 print(json.dumps(dispute), flush=True)
@@ -262,7 +262,7 @@ def main() -> int:
         "device": jax.devices()[0].device_kind,
         **{package: version(package) for package in PACKAGES},
     }
-    rates = unknown_rates(args.seed, UNKNOWN_BOARDS)
+    rates = measure_unknown_rates(args.seed, UNKNOWN_BOARDS)
     full_size = {"size": UNKNOWN_SIZE, "hole_ratio": UNKNOWN_HOLE_RATIO, "rows": rates}
     report = {"settings": settings, "unknown_at_full_size": full_size, **summarize(kinds, chunks)}
     if args.json is not None:

@@ -35,7 +35,7 @@ _CROWDED_ROWS = [
 _COMPILATION = "/jax/core/compile/backend_compile_duration"
 
 
-def _programs() -> dict[str, Callable[[int], Any]]:
+def _make_programs() -> dict[str, Callable[[int], Any]]:
     """Return the programs by name; the argument 0 or 1 selects the first or second call."""
     import jax
     import numpy as np
@@ -81,29 +81,29 @@ def _measure_here(name: str) -> dict[str, float]:
     """Call a program twice in this process."""
     import jax
 
-    call = _programs()[name]
+    call = _make_programs()[name]
     compilations: list[float] = []
 
-    def listen(event: str, duration_secs: float, **_: str | int) -> None:
+    def record_compilation(event: str, duration_secs: float, **_: str | int) -> None:
         if event == _COMPILATION:
             compilations.append(duration_secs)
 
     jax.devices()
-    jax.monitoring.register_event_duration_secs_listener(listen)
-    first = _time_call(lambda: jax.block_until_ready(call(0)))
-    compiling = sum(compilations)
-    second = _time_call(lambda: jax.block_until_ready(call(1)))
-    return {"first": first, "compiling": compiling, "second": second}
+    jax.monitoring.register_event_duration_secs_listener(record_compilation)
+    first_seconds = _time_call(lambda: jax.block_until_ready(call(0)))
+    compile_seconds = sum(compilations)
+    second_seconds = _time_call(lambda: jax.block_until_ready(call(1)))
+    return {"first": first_seconds, "compiling": compile_seconds, "second": second_seconds}
 
 
 def _measure_command_line() -> dict[str, float]:
     """Run `jaxlake solve` on one board twice, the first time with an empty cache."""
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith("JAX_")}
+    variables = {name: value for name, value in os.environ.items() if not name.startswith("JAX_")}
     with tempfile.TemporaryDirectory() as folder:
         boards = Path(folder) / "boards.jsonl"
         boards.write_text(json.dumps(_BOARD), encoding="utf-8")
         command = [sys.executable, "-m", "jaxlake", "solve", str(boards)]
-        environment = {**inherited, "XDG_CACHE_HOME": folder}
+        environment = {**variables, "XDG_CACHE_HOME": folder}
 
         def call() -> None:
             subprocess.run(command, cwd=ROOT, env=environment, check=True, capture_output=True)
@@ -126,8 +126,8 @@ def _measure(name: str) -> dict[str, float]:
     process = subprocess.run(
         command, cwd=ROOT, env=environment, check=True, stdout=subprocess.PIPE, text=True
     )
-    measured: dict[str, float] = json.loads(process.stdout)
-    return measured
+    measurement: dict[str, float] = json.loads(process.stdout)
+    return measurement
 
 
 def main() -> int:
@@ -139,13 +139,13 @@ def main() -> int:
     if arguments.here is not None:
         print(json.dumps(_measure_here(arguments.here)))
         return 0
-    load, programs = os.getloadavg()[0], {}
-    for name in [*_programs(), _COMMAND_LINE]:
+    load_before, programs = os.getloadavg()[0], {}
+    for name in [*_make_programs(), _COMMAND_LINE]:
         programs[name] = _measure(name)
-        figures = ", ".join(f"{key} {value:.3g}" for key, value in programs[name].items())
-        print(f"{name}: {figures}", flush=True)
+        text = ", ".join(f"{key} {value:.3g}" for key, value in programs[name].items())
+        print(f"{name}: {text}", flush=True)
     if arguments.json is not None:
-        machine = {"cpu": cpu_name(), "cores": os.cpu_count(), "load_before": load}
+        machine = {"cpu": cpu_name(), "cores": os.cpu_count(), "load_before": load_before}
         versions = {name: version(name) for name in ("jax", "jaxlib", "numpy")}
         versions["python"] = platform.python_version()
         write_result(

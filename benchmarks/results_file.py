@@ -17,8 +17,8 @@ def write_result(path: Path, result: Mapping[str, Any]) -> None:
 def put_record(path: Path, section: str, record: dict[str, Any]) -> None:
     """Add a record to a section of a file, replacing the record of the same name."""
     content = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    remaining = [entry for entry in content.get(section, []) if entry["name"] != record["name"]]
-    content[section] = sorted([*remaining, record], key=lambda entry: str(entry["name"]))
+    other_records = [entry for entry in content.get(section, []) if entry["name"] != record["name"]]
+    content[section] = sorted([*other_records, record], key=lambda entry: str(entry["name"]))
     write_result(path, content)
 
 

@@ -57,10 +57,10 @@ def read_pieces(paths: Sequence[Path]) -> Runs:
             name, seed = run["engineer"], run["seed"]
             valid = np.array([list(row) for row in run["valid"]]) == "1"
             start = valid[0] if start is None else start
-            if (differing := np.mean(valid[0] != start)) > MAX_START_DIFFERENCE:
+            if (difference := np.mean(valid[0] != start)) > MAX_START_DIFFERENCE:
                 raise ValueError(
                     f"{path}: {name}, seed {seed}: began with another model than the first run of "
-                    f"{paths[0]}: before training {differing:.1%} of its answers differ, more"
+                    f"{paths[0]}: before training {difference:.1%} of its answers differ, more"
                     f" than {MAX_START_DIFFERENCE:.0%}"
                 )
             if seed in runs.setdefault(name, {}):
@@ -69,19 +69,19 @@ def read_pieces(paths: Sequence[Path]) -> Runs:
     return runs
 
 
-def final(runs: Runs, engineer: str) -> dict[int, np.ndarray]:
+def final_answers(runs: Runs, engineer: str) -> dict[int, np.ndarray]:
     """Return an engineer's answers after the last stage, by seed."""
     if engineer not in runs:
         raise ValueError(f"engineer is {engineer}; it must be one of {', '.join(sorted(runs))}")
     return {seed: valid[-1] for seed, valid in runs[engineer].items()}
 
 
-def regret(runs: Runs, engineer: str, worst: str, best: str) -> float:
+def compute_regret(runs: Runs, engineer: str, worst: str, best: str) -> float:
     """Return an engineer's position between the best (0) and the worst (1) engineer.
 
     The rates are means over common seeds; the result is NaN if there are none.
     """
-    answers = [final(runs, name) for name in (engineer, worst, best)]
+    answers = [final_answers(runs, name) for name in (engineer, worst, best)]
     seeds = set.intersection(*map(set, answers))
     if not seeds:
         return math.nan
@@ -97,7 +97,9 @@ def print_report(runs: Runs, contrasts: Sequence[Sequence[str]], scale: Sequence
         curve = " -> ".join(
             f"{100 * stage.mean():.1f}" for stage in np.stack([*answers.values()], 1)
         )
-        rate = _format_points(mean_interval(np.stack([*final(runs, name).values()]).astype(int)))
+        rate = _format_points(
+            mean_interval(np.stack([*final_answers(runs, name).values()]).astype(int))
+        )
         print(f"  {name:<{width}}  {rate}  {len(answers):>2} seeds  {curve}")
     if contrasts:
         print(
@@ -105,33 +107,33 @@ def print_report(runs: Runs, contrasts: Sequence[Sequence[str]], scale: Sequence
             "\nof `seeds`: other seeds on these boards (t-test). apart: between seeds; found: by"
             "\nthis t-test in four of five cases; power: how often 2 points are found."
         )
-    for first, second in contrasts:
-        result = contrast(final(runs, first), final(runs, second))
-        print(f"  {first} - {second}: {_format_contrast(result)}")
+    for engineer, baseline in contrasts:
+        result = contrast(final_answers(runs, engineer), final_answers(runs, baseline))
+        print(f"  {engineer} - {baseline}: {_format_contrast(result)}")
     if scale:
         print(f"\nRegret, share of the way from {scale[1]} back to {scale[0]}, over common seeds.")
         for name in runs:
-            print(f"  {name:<{width}}  {regret(runs, name, *scale):.2f}")
+            print(f"  {name:<{width}}  {compute_regret(runs, name, *scale):.2f}")
 
 
 def _format_contrast(result: Contrast) -> str:
     low, high = result.over_seeds
     seed_interval = "unknown" if math.isnan(low) else f"[{100 * low:+.1f}, {100 * high:+.1f}]"
-    seeds = len(result.seeds)
-    spread = f"{100 * result.deviation:.1f} apart"
+    num_seeds = len(result.seeds)
+    spread_text = f"{100 * result.deviation:.1f} apart"
     if result.deviation > 0.0:
-        error = result.deviation / math.sqrt(seeds)
-        power_at = power(POWER_DIFFERENCE / error, seeds)
-        spread += f", {100 * result.detectable:.1f} found, power {power_at:.0%}"
+        error = result.deviation / math.sqrt(num_seeds)
+        detection_power = power(POWER_DIFFERENCE / error, num_seeds)
+        spread_text += f", {100 * result.detectable:.1f} found, power {detection_power:.0%}"
     else:
-        spread += ", power unknown"
+        spread_text += ", power unknown"
     difference = _format_points(result.difference, "+.1f")
-    return f"{difference}, seeds {seed_interval}, {seeds} seeds, {spread}"
+    return f"{difference}, seeds {seed_interval}, {num_seeds} seeds, {spread_text}"
 
 
 def _format_points(interval: Interval, form: str = ".1f") -> str:
-    ends = (interval.value, interval.low, interval.high)
-    return "{} [{}, {}]".format(*(format(100 * end, form) for end in ends))
+    values = (interval.value, interval.low, interval.high)
+    return "{} [{}, {}]".format(*(format(100 * value, form) for value in values))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

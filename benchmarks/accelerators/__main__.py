@@ -51,52 +51,52 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.compare is not None:
         return compare_digests(args.compare, args.only)
     device = get_compile_device(args.compile) if args.compile else None
-    failed = False
-    for name, make in PROGRAMS.items():
+    has_failure = False
+    for name, make_program in PROGRAMS.items():
         if args.only and not any(part in name for part in args.only):
             continue
-        size = args.environments if name in ENVIRONMENT_PROGRAMS else args.boards
+        count = args.environments if name in ENVIRONMENT_PROGRAMS else args.boards
         record: dict[str, Any] = {
             "name": name,
-            "size": size,
+            "size": count,
             "commit": git_commit(),
             "jax": jax.__version__,
         }
         try:
-            program = make(size)
+            program = make_program(count)
             record |= {"unit": program.unit, "units": program.units}
             record |= measure(program) if device is None else compile_for(program, device)
         except Exception as error:  # a program that a device rejects is a result
             record["error"] = f"{type(error).__name__}: {str(error)[:500]}"
-            failed = True
+            has_failure = True
         print(format_record(record), flush=True)
         if args.json is not None:
             put_record(args.json, "programs", record)
-    return int(failed)
+    return int(has_failure)
 
 
-def compare_digests(path: Path, only: Sequence[str]) -> int:
+def compare_digests(path: Path, parts: Sequence[str]) -> int:
     """Run the programs of a `--measure` file here and compare every array with its digest."""
     status = 0
     records = json.loads(path.read_text(encoding="utf-8"))["programs"]
-    measured = [record for record in records if "answers" in record]
-    if only:
-        measured = [r for r in measured if any(part in r["name"] for part in only)]
-    if not measured:
+    entries = [record for record in records if "answers" in record]
+    if parts:
+        entries = [r for r in entries if any(part in r["name"] for part in parts)]
+    if not entries:
         sys.exit(f"{path}: no answers of these programs")
-    for record in measured:
+    for record in entries:
         name = record["name"]
         program = PROGRAMS[name](record["size"])
-        stored = record["answers"]
-        computed = compute_digests(jax.jit(program.function)(*program.arguments))
-        differing = [
-            leaf for leaf in sorted({*stored, *computed}) if stored.get(leaf) != computed.get(leaf)
+        expected = record["answers"]
+        digests = compute_digests(jax.jit(program.function)(*program.arguments))
+        leaves = [
+            key for key in sorted({*expected, *digests}) if expected.get(key) != digests.get(key)
         ]
-        result = f"agree in all {len(computed)} arrays"
-        if differing:
-            result = f"differ in {', '.join(differing)}"
+        result = f"agree in all {len(digests)} arrays"
+        if leaves:
+            result = f"differ in {', '.join(leaves)}"
         print(f"{name}: {record['device']} and {jax.devices()[0].device_kind} {result}", flush=True)
-        status |= bool(differing)
+        status |= bool(leaves)
     return status
 
 

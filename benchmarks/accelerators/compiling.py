@@ -20,7 +20,7 @@ _KERNEL_OPCODES = frozenset(
 )
 _COMPUTATION = re.compile(r"^(?:ENTRY )?%?([\w.\-]+) \(.*\{$")
 _INSTRUCTION = re.compile(r"^\s+(?:ROOT )?%?[\w.\-]+ = .*?\s([a-z][a-z0-9\-]*)\(")
-_CALLED = re.compile(r"\b(?:calls|to_apply)=%?([\w.\-]+)")
+_CALLEE = re.compile(r"\b(?:calls|to_apply)=%?([\w.\-]+)")
 
 
 def get_compile_device(topology: str) -> Any:
@@ -39,8 +39,8 @@ def compile_for(program: Program, device: Any) -> dict[str, Any]:
     # The lake chooses kernels by the default backend while it is traced.
     with mock.patch.object(jax, "default_backend", return_value=device.platform):
         jax.clear_caches()
-        trace = jax.make_jaxpr(program.function)(*program.arguments)
-    function = jaxpr_as_fun(trace)
+        jaxpr = jax.make_jaxpr(program.function)(*program.arguments)
+    function = jaxpr_as_fun(jaxpr)
     shapes = [
         jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding)
         for leaf in jax.tree.leaves(program.arguments)
@@ -62,7 +62,7 @@ def compile_for(program: Program, device: Any) -> dict[str, Any]:
 def count_launches(text: str) -> int:
     """Count the kernels and copies in the text of a compiled program, outside of fusions."""
     counts: dict[str, int] = {}
-    inner: set[str] = set()
+    fused_names: set[str] = set()
     name = ""
     for line in text.splitlines():
         if computation := _COMPUTATION.match(line):
@@ -70,5 +70,5 @@ def count_launches(text: str) -> int:
         elif instruction := _INSTRUCTION.match(line):
             counts[name] = counts.get(name, 0) + (instruction[1] in _KERNEL_OPCODES)
             if instruction[1] != "call":
-                inner.update(_CALLED.findall(line))
-    return sum(count for name, count in counts.items() if name not in inner)
+                fused_names.update(_CALLEE.findall(line))
+    return sum(count for name, count in counts.items() if name not in fused_names)

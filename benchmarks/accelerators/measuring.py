@@ -14,11 +14,11 @@ import numpy as np
 
 from benchmarks.accelerators.programs import Program
 
-CALLS = 9
+NUM_CALLS = 9
 """Number of timed calls after the first one; the result is their median."""
 
 
-def measure(program: Program, calls: int = CALLS) -> dict[str, Any]:
+def measure(program: Program, num_calls: int = NUM_CALLS) -> dict[str, Any]:
     """Compile a program for JAX's default device and time it there.
 
     Returns:
@@ -32,21 +32,21 @@ def measure(program: Program, calls: int = CALLS) -> dict[str, Any]:
     compiled = jax.jit(program.function).lower(*arguments).compile()
     compile_seconds = time.perf_counter() - start
     jax.block_until_ready(compiled(*arguments))
-    median = statistics.median(time_calls(lambda: compiled(*arguments), calls))
+    seconds = statistics.median(time_calls(lambda: compiled(*arguments), num_calls))
     return {
         "device": device.device_kind,
         "compile_seconds": compile_seconds,
-        "seconds": median,
-        "rate": program.units / median,
+        "seconds": seconds,
+        "rate": program.units / seconds,
         **profile_kernels(lambda: compiled(*arguments)),
         "answers": compute_digests(compiled(*arguments)),
     }
 
 
-def time_calls(call: Callable[[], Any], calls: int) -> list[float]:
+def time_calls(call: Callable[[], Any], num_calls: int) -> list[float]:
     """Return the seconds of each call."""
     seconds = []
-    for _ in range(calls):
+    for _ in range(num_calls):
         start = time.perf_counter()
         jax.block_until_ready(call())
         seconds.append(time.perf_counter() - start)
@@ -100,8 +100,8 @@ def _gpu_events(path: Path) -> Iterator[tuple[str, float, float]]:
 
 def covered_length(spans: Iterable[tuple[float, float]]) -> float:
     """Return the length of the union of spans (begin, end)."""
-    total, latest = 0.0, -np.inf
+    total, latest_end = 0.0, -np.inf
     for begin, end in sorted(spans):
-        total += max(0.0, end - max(begin, latest))
-        latest = max(latest, end)
+        total += max(0.0, end - max(begin, latest_end))
+        latest_end = max(latest_end, end)
     return float(total)

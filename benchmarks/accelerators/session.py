@@ -22,7 +22,7 @@ from benchmarks.results_file import put_record
 PROGRAMS = ("solve-2", "generate-2", "reset-4", "step-4", "scan-4")
 """Programs that compile within a minute on a GPU."""
 
-LIMITS = {"programs": 170, "answers": 90, "attention": 60, "loop": 270}
+TIMEOUTS = {"programs": 170, "answers": 90, "attention": 60, "loop": 270}
 """Time limit of each step, in seconds."""
 
 _ATTENTION = """
@@ -63,18 +63,18 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run_step(
     file: Path, name: str, command: list[str], *, cpu: bool = False, run: Path | None = None
 ) -> dict[str, Any]:
-    """Run a command for at most `LIMITS[name]` seconds and put its results into the file."""
-    limit = LIMITS[name]
+    """Run a command for at most `TIMEOUTS[name]` seconds and put its results into the file."""
+    timeout = TIMEOUTS[name]
     environment = os.environ | ({"JAX_PLATFORMS": "cpu"} if cpu else {})
     start = time.perf_counter()
     print(f"{name}:", flush=True)
     try:
         process = subprocess.run(
-            command, cwd=ROOT, env=environment, timeout=limit, stdout=subprocess.PIPE, text=True
+            command, cwd=ROOT, env=environment, timeout=timeout, stdout=subprocess.PIPE, text=True
         )
         output, passed = process.stdout, process.returncode == 0
     except subprocess.TimeoutExpired as error:
-        output, passed = f"{(error.stdout or b'').decode()}\nstopped after {limit} s", False
+        output, passed = f"{(error.stdout or b'').decode()}\nstopped after {timeout} s", False
     print(output, flush=True)
     record: dict[str, Any] = {"name": name, "commit": git_commit(), "passed": passed}
     record |= {"seconds": time.perf_counter() - start}

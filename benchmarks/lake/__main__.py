@@ -77,8 +77,8 @@ def format_row(row: Mapping[str, Any]) -> str:
         for side in sides
     ]
     ratio = row["ratio"]
-    spread = "{median:.3g}x ({min:.3g} to {max:.3g})".format(**ratio) if ratio else "no ratio"
-    return f"{row['name']}: {rates[0]}, {row['peer']['name']} {rates[1]}, {spread}"
+    ratio_text = "{median:.3g}x ({min:.3g} to {max:.3g})".format(**ratio) if ratio else "no ratio"
+    return f"{row['name']}: {rates[0]}, {row['peer']['name']} {rates[1]}, {ratio_text}"
 
 
 if __name__ == "__main__":

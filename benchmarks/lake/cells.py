@@ -46,7 +46,7 @@ _PEER = Side("w9-pathfinding CBS", "benchmarks.lake.workers.w9_cbs")
 _SEED = 20261122
 
 Json = dict[str, Any]
-Share = Sequence[tuple[int, float, int | None]]
+PeerResults = Sequence[tuple[int, float, int | None]]
 """Results of one peer process: board index, seconds, cost or None."""
 
 
@@ -70,7 +70,7 @@ class Cell:
         return min(self.hole_ratio, (cells - 2 * self.agents) / cells)
 
 
-def all_cells() -> list[Cell]:
+def list_cells() -> list[Cell]:
     """Return the cells of the paper's benchmark and cells of two agents on its largest boards."""
     kinds = [*V2.cells, (2, max(size for _, size in V2.cells))]
     return [Cell(*kind, ratio) for kind in kinds for ratio in V2.hole_ratios]
@@ -98,28 +98,28 @@ def _compare(
     cell: Cell, path: Path, ours: Worker, peers: Sequence[Worker], options: argparse.Namespace
 ) -> Json:
     cores = len(peers)
-    prepared = ours.ask("prepare", path=str(path), cores=cores)
+    preparation = ours.ask("prepare", path=str(path), cores=cores)
     for core, peer in enumerate(peers):
         peer.ask("prepare", path=str(path), max_seconds=options.max_time, core=core)
-    solvable = {i for i, status in enumerate(prepared["status"]) if status != 1}
+    solvable = {i for i, status in enumerate(preparation["status"]) if status != 1}
 
-    def ask_peers(indices: Set[int]) -> list[Share]:
-        def ask(core: int) -> Share:
-            share = sorted(index for index in indices if index % cores == core)
-            return peers[core].ask("solve_some", indices=share)["boards"]
+    def ask_peers(indices: Set[int]) -> list[PeerResults]:
+        def ask(core: int) -> PeerResults:
+            own_indices = sorted(index for index in indices if index % cores == core)
+            return peers[core].ask("solve_some", indices=own_indices)["boards"]
 
         with ThreadPoolExecutor(cores) as pool:
             return list(pool.map(ask, range(cores)))
 
-    shares = ask_peers(solvable)
-    costs = sorted((index, cost) for share in shares for index, _, cost in share)
+    results = ask_peers(solvable)
+    costs = sorted((index, cost) for result in results for index, _, cost in result)
     solved_by_peer = {index for index, cost in costs if cost is not None}
     seconds: dict[str, list[float]] = {"ours": [], "peer": []}
     ours.ask("choose", indices=sorted(solved_by_peer))
     for _ in range(options.repeats):
         seconds["ours"].append(ours.ask("solve_chosen")["seconds"])
-        seconds["peer"].append(longest_share(ask_peers(solved_by_peer)))
-    comparison = compare_costs(prepared, {"costs": costs})
+        seconds["peer"].append(find_slowest(ask_peers(solved_by_peer)))
+    comparison = compare_costs(preparation, {"costs": costs})
     return {
         "cell": cell.name,
         "agents": cell.agents,
@@ -127,11 +127,11 @@ def _compare(
         "hole_ratio": cell.hole_ratio,
         "cores": cores,
         "boards": options.boards,
-        "compile_seconds": prepared["compile_seconds"],
+        "compile_seconds": preparation["compile_seconds"],
         "seconds": seconds,
-        "ratio": ratio(seconds),
-        "unknown": prepared["status"].count(2),
-        "unsolvable": prepared["status"].count(1),
+        "ratio": compute_ratio(seconds),
+        "unknown": preparation["status"].count(2),
+        "unsolvable": preparation["status"].count(1),
         "gave_up": len(solvable - solved_by_peer),
         "compared": comparison["compared"],
         "different": comparison["different"],
@@ -141,46 +141,46 @@ def _compare(
     }
 
 
-def longest_share(shares: Sequence[Share]) -> float:
+def find_slowest(results: Sequence[PeerResults]) -> float:
     """Return the seconds of the slowest process."""
-    return max(math.fsum(seconds for _, seconds, _ in share) for share in shares)
+    return max(math.fsum(seconds for _, seconds, _ in result) for result in results)
 
 
-def ratio(seconds: Mapping[str, Sequence[float]]) -> float:
+def compute_ratio(seconds: Mapping[str, Sequence[float]]) -> float:
     """Divide the peer's median time by ours; 0 if there was no board."""
-    ours = statistics.median(seconds["ours"])
-    return statistics.median(seconds["peer"]) / ours if ours else 0.0
+    our_time = statistics.median(seconds["ours"])
+    return statistics.median(seconds["peer"]) / our_time if our_time else 0.0
 
 
-def table(rows: Sequence[Json]) -> Iterator[str]:
+def format_table(rows: Sequence[Json]) -> Iterator[str]:
     """Yield a summary in Markdown: smallest, median and largest ratio."""
     yield "| agents | cores | cells | ratio | optima compared | different |"
     yield "|" + " --- |" * 6
     for agents, cores in sorted({(row["agents"], row["cores"]) for row in rows}):
-        selected = [row for row in rows if (row["agents"], row["cores"]) == (agents, cores)]
-        ratios = sorted(row["ratio"] for row in selected)
+        group = [row for row in rows if (row["agents"], row["cores"]) == (agents, cores)]
+        ratios = sorted(row["ratio"] for row in group)
         summary = (ratios[0], statistics.median(ratios), ratios[-1])
-        counts = [sum(row[name] for row in selected) for name in ("compared", "different")]
-        cells = [agents, cores, len(selected), ", ".join(f"{value:.1f}x" for value in summary)]
-        yield "| " + " | ".join(map(str, [*cells, *(f"{count:,}" for count in counts)])) + " |"
+        counts = [sum(row[name] for row in group) for name in ("compared", "different")]
+        fields = [agents, cores, len(group), ", ".join(f"{value:.1f}x" for value in summary)]
+        yield "| " + " | ".join(map(str, [*fields, *(f"{count:,}" for count in counts)])) + " |"
 
 
 def run(options: argparse.Namespace) -> int:
     """Measure the cells that the file lacks; return 1 if an optimum differs from the peer's."""
-    cells = [cell for cell in all_cells() if any(part in cell.name for part in options.only)]
+    cells = [cell for cell in list_cells() if any(part in cell.name for part in options.only)]
     result: Json = {"repeats": options.repeats, "max_time": options.max_time, "rows": []}
     if options.json.exists():
-        stored = json.loads(options.json.read_text(encoding="utf-8"))
+        stored_result = json.loads(options.json.read_text(encoding="utf-8"))
         for name in ("repeats", "max_time"):
-            if stored[name] != result[name]:
-                sys.exit(f"{options.json}: {name} is {stored[name]}, got {result[name]}")
-        result = stored
+            if stored_result[name] != result[name]:
+                sys.exit(f"{options.json}: {name} is {stored_result[name]}, got {result[name]}")
+        result = stored_result
     rows = result["rows"]
-    finished = {(row["cell"], row["cores"]) for row in rows}
+    keys = {(row["cell"], row["cores"]) for row in rows}
     for cores in options.cores:
         for agents in sorted({cell.agents for cell in cells}):
-            remaining = [c for c in cells if c.agents == agents and (c.name, cores) not in finished]
-            for row in measure(remaining, cores, options) if remaining else ():
+            batch = [c for c in cells if c.agents == agents and (c.name, cores) not in keys]
+            for row in measure(batch, cores, options) if batch else ():
                 rows.append(row)
                 write_result(options.json, result)
                 print(
@@ -208,7 +208,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--table", action="store_true", help="only print a summary of the file")
     options = parser.parse_args(argv)
     if options.table:
-        print("\n".join(table(json.loads(options.json.read_text(encoding="utf-8"))["rows"])))
+        print("\n".join(format_table(json.loads(options.json.read_text(encoding="utf-8"))["rows"])))
         return 0
     return run(options)
 

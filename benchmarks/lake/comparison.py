@@ -35,8 +35,8 @@ def start_worker(side: Side, cores: int) -> Worker:
         python = ROOT / ".venv-peers" / side.environment / "bin" / "python"
         if not python.exists():
             raise WorkerError("not installed: tools/peers.sh makes its environment")
-    inherited = os.environ.get("XLA_FLAGS", "")
-    flags = " ".join([inherited, _XLA_FLAGS, f"{_DEVICES}={cores}", side.xla_flags])
+    inherited_flags = os.environ.get("XLA_FLAGS", "")
+    flags = " ".join([inherited_flags, _XLA_FLAGS, f"{_DEVICES}={cores}", side.xla_flags])
     tunables = os.environ.get("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1")
     environment = {"XLA_FLAGS": flags.strip(), "GLIBC_TUNABLES": tunables}
     return Worker(python, side.module, environment)
@@ -82,15 +82,15 @@ def compare(case: Case, seconds: float, repeats: int, devices: int) -> dict[str,
                 workers[name] = worker
         for _ in range(repeats):
             for name, worker in workers.items():
-                measured = worker.ask("measure", seconds=seconds)
-                if measured["seconds"] > 0:
-                    row[name]["rates"].append(measured["units"] / measured["seconds"])
+                measurement = worker.ask("measure", seconds=seconds)
+                if measurement["seconds"] > 0:
+                    row[name]["rates"].append(measurement["units"] / measurement["seconds"])
         if case.name.startswith("solve-") and len(workers) == 2:
             costs = {name: worker.ask("costs") for name, worker in workers.items()}
             row["agreement"] = compare_costs(costs["ours"], costs["peer"])
     for name in workers:
         row[name]["median"] = statistics.median(row[name]["rates"])
-    row["ratio"] = _ratio(row)
+    row["ratio"] = _compute_ratio(row)
     return row
 
 
@@ -110,24 +110,24 @@ def compare_costs(ours: Mapping[str, Any], peer: Mapping[str, Any]) -> dict[str,
     """
     optimal, unsolvable, unknown = 0, 1, 2
     pairs = [(ours["status"][i], ours["costs"][i], cost) for i, cost in peer["costs"]]
-    decided = [pair for pair in pairs if pair[0] == optimal and pair[2] is not None]
-    wrong = [pair for pair in pairs if pair[0] == unsolvable and pair[2] is not None]
+    decided_pairs = [pair for pair in pairs if pair[0] == optimal and pair[2] is not None]
+    refuted_pairs = [pair for pair in pairs if pair[0] == unsolvable and pair[2] is not None]
     return {
         "boards": len(ours["status"]),
         "seen_by_peer": len(pairs),
-        "compared": len(decided),
-        "different": sum(pair[1] != pair[2] for pair in decided) + len(wrong),
+        "compared": len(decided_pairs),
+        "different": sum(pair[1] != pair[2] for pair in decided_pairs) + len(refuted_pairs),
         "only_ours": sum(pair[0] != unknown and pair[2] is None for pair in pairs),
         "only_peer": sum(pair[0] == unknown and pair[2] is not None for pair in pairs),
     }
 
 
-def _ratio(row: Mapping[str, Any]) -> dict[str, float] | None:
+def _compute_ratio(row: Mapping[str, Any]) -> dict[str, float] | None:
     """Divide our rates by the peer's: the medians, and the extremes over pairs of turns."""
     ours, peer = row["ours"], row["peer"]
     if "median" not in ours or "median" not in peer:
         return None
     if len(ours["rates"]) != len(peer["rates"]) or not all(peer["rates"]):
         return None
-    pairs = [a / b for a, b in zip(ours["rates"], peer["rates"], strict=True)]
-    return {"median": ours["median"] / peer["median"], "min": min(pairs), "max": max(pairs)}
+    ratios = [a / b for a, b in zip(ours["rates"], peer["rates"], strict=True)]
+    return {"median": ours["median"] / peer["median"], "min": min(ratios), "max": max(ratios)}

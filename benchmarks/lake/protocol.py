@@ -36,21 +36,21 @@ class Worker:
         self._name = module
         self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115 (closed in __exit__)
         # Answers use a separate pipe, because libraries may print to standard output.
-        reading, writing = os.pipe()
+        read_end, write_end = os.pipe()
         try:
             self._process = subprocess.Popen(
-                [str(python), "-m", module, str(writing)],
+                [str(python), "-m", module, str(write_end)],
                 cwd=ROOT,
                 env={**os.environ, **environment},
                 stdin=subprocess.PIPE,
                 stdout=self._log,
                 stderr=self._log,
-                pass_fds=(writing,),
+                pass_fds=(write_end,),
                 text=True,
             )
         finally:
-            os.close(writing)
-        self._answers = os.fdopen(reading)
+            os.close(write_end)
+        self._answers = os.fdopen(read_end)
         assert self._process.stdin is not None
         self._questions = self._process.stdin
 

@@ -23,20 +23,20 @@ def write_boards(
     rng = np.random.default_rng(seed)
     num_holes = int(hole_ratio * size * size + 1e-9)
     arrays: dict[str, list[np.ndarray]] = {"holes": [], "starts": [], "goals": []}
-    missing = count
-    while missing > 0:
+    num_missing = count
+    while num_missing > 0:
         order = np.argsort(rng.random((_BATCH_SIZE, size * size), np.float32), axis=1)
         cells = np.zeros((_BATCH_SIZE, size * size), bool)
         np.put_along_axis(cells, order[:, :num_holes], True, axis=1)
         holes = cells.reshape(-1, size, size)
-        ends = order[:, num_holes : num_holes + 2 * num_agents]
-        corners = np.stack([ends // size, ends % size], axis=-1).astype(np.int8)
-        starts, goals = corners[:, :num_agents], corners[:, num_agents:]
-        rows = np.flatnonzero(are_connected(~holes, starts, goals))[:missing]
-        for name, leaf in (("holes", holes), ("starts", starts), ("goals", goals)):
-            arrays[name].append(leaf[rows])
-        missing -= len(rows)
-    np.savez(path, **{name: np.concatenate(leaves) for name, leaves in arrays.items()})
+        end_cells = order[:, num_holes : num_holes + 2 * num_agents]
+        coordinates = np.stack([end_cells // size, end_cells % size], axis=-1).astype(np.int8)
+        starts, goals = coordinates[:, :num_agents], coordinates[:, num_agents:]
+        rows = np.flatnonzero(are_connected(~holes, starts, goals))[:num_missing]
+        for name, array in (("holes", holes), ("starts", starts), ("goals", goals)):
+            arrays[name].append(array[rows])
+        num_missing -= len(rows)
+    np.savez(path, **{name: np.concatenate(parts) for name, parts in arrays.items()})
 
 
 def are_connected(free: np.ndarray, starts: np.ndarray, goals: np.ndarray) -> np.ndarray:
@@ -54,5 +54,5 @@ def are_connected(free: np.ndarray, starts: np.ndarray, goals: np.ndarray) -> np
     structure[1] = ndimage.generate_binary_structure(2, 1)  # no neighbours on other boards
     labels, _ = ndimage.label(free, structure)
     board = np.arange(len(free))[:, None]
-    ends = [labels[board, places[..., 0], places[..., 1]] for places in (starts, goals)]
-    return np.all(ends[0] == ends[1], axis=1)
+    end_labels = [labels[board, cells[..., 0], cells[..., 1]] for cells in (starts, goals)]
+    return np.all(end_labels[0] == end_labels[1], axis=1)

@@ -47,23 +47,23 @@ def neighbours(board: GridBoard, cell: GridCell) -> list[GridCell]:
 
 def distances_to(board: GridBoard, goal: GridCell) -> dict[GridCell, int]:
     """Compute breadth-first distances from every cell that can reach the goal."""
-    steps = {goal: 0}
+    distances = {goal: 0}
     queue = deque([goal])
     while queue:
         cell = queue.popleft()
         for neighbour in neighbours(board, cell):
-            if neighbour not in steps:
-                steps[neighbour] = steps[cell] + 1
+            if neighbour not in distances:
+                distances[neighbour] = distances[cell] + 1
                 queue.append(neighbour)
-    return steps
+    return distances
 
 
 def solo_distances(board: GridBoard) -> list[int] | None:
     """Compute the distance of each agent to its goal; None if one can't reach it."""
     pairs = zip(board.starts, board.goals, strict=True)
-    steps = [distances_to(board, goal).get(start) for start, goal in pairs]
-    distances = [n for n in steps if n is not None]
-    return distances if len(distances) == len(steps) else None
+    lengths = [distances_to(board, goal).get(start) for start, goal in pairs]
+    distances = [n for n in lengths if n is not None]
+    return distances if len(distances) == len(lengths) else None
 
 
 def sum_of_distances(grid: Board) -> int | None:
@@ -101,10 +101,10 @@ def hole_count(size: int, hole_ratio: float) -> int:
 
 
 def _largest_component(board: GridBoard) -> set[GridCell]:
-    largest: set[GridCell] = set()
-    unseen = set(board.free)
-    while unseen:
-        component = set(distances_to(board, min(unseen)))
-        unseen -= component
-        largest = max(largest, component, key=len)
-    return largest
+    largest_component: set[GridCell] = set()
+    unseen_cells = set(board.free)
+    while unseen_cells:
+        component = set(distances_to(board, min(unseen_cells)))
+        unseen_cells -= component
+        largest_component = max(largest_component, component, key=len)
+    return largest_component

@@ -13,19 +13,19 @@ def least_makespan(grid: Board) -> int | None:
     """Compute the optimal makespan by breadth-first search; None if the board is unsolvable."""
     board = read(grid)
     choices = {cell: [cell, *neighbours(board, cell)] for cell in board.free}
-    reached = {board.starts}
+    seen_cells = {board.starts}
     frontier = [board.starts]
     time = 0
     while frontier:
-        if board.goals in reached:
+        if board.goals in seen_cells:
             return time
         time += 1
         next_frontier = []
         for cells in frontier:
-            for moved in _joint_moves(cells, [choices[cell] for cell in cells]):
-                if moved not in reached:
-                    reached.add(moved)
-                    next_frontier.append(moved)
+            for next_cells in _joint_moves(cells, [choices[cell] for cell in cells]):
+                if next_cells not in seen_cells:
+                    seen_cells.add(next_cells)
+                    next_frontier.append(next_cells)
         frontier = next_frontier
     return None
 
@@ -62,20 +62,20 @@ def least_sum_of_costs(grid: Board) -> tuple[int, bool] | None:
         successors = [
             ((cells, retired | 1 << i), (cost, waits)) for i in active if cells[i] == board.goals[i]
         ]
-        allowed = [[cells[i]] if retired >> i & 1 else choices[cells[i]] for i in agents]
-        for moved in _joint_moves(cells, allowed):
-            stationary = sum(moved[i] == cells[i] for i in active)
-            successors.append(((moved, retired), (cost + len(active), waits + stationary)))
+        options = [[cells[i]] if retired >> i & 1 else choices[cells[i]] for i in agents]
+        for next_cells in _joint_moves(cells, options):
+            num_stationary = sum(next_cells[i] == cells[i] for i in active)
+            successors.append(((next_cells, retired), (cost + len(active), waits + num_stationary)))
         for successor, value in successors:
             if successor not in best_values or value < best_values[successor]:
                 best_values[successor] = value
-                total = value[0] + bound(*successor)
-                heapq.heappush(queue, (total, value[1], value[0], successor))
+                priority = value[0] + bound(*successor)
+                heapq.heappush(queue, (priority, value[1], value[0], successor))
     return None
 
 
-def arrival_times(grid: Board, last: int) -> set[tuple[int, ...]]:
-    """Return all vectors of arrival times of plans with at most `last` steps.
+def arrival_times(grid: Board, max_time: int) -> set[tuple[int, ...]]:
+    """Return all vectors of arrival times of plans with at most `max_time` steps.
 
     This is a breadth-first search over (cells, retirement times). An agent at its goal can retire
     and then stays there.
@@ -85,7 +85,7 @@ def arrival_times(grid: Board, last: int) -> set[tuple[int, ...]]:
     choices = {cell: [cell, *neighbours(board, cell)] for cell in board.free}
     frontier: set[Any] = {(board.starts, (None,) * len(board.starts))}  # cells, arrivals
     arrivals: set[tuple[int, ...]] = set()
-    for time in range(last + 1):
+    for time in range(max_time + 1):
         for i in agents:
             frontier |= {
                 (cells, (*times[:i], time, *times[i + 1 :]))
@@ -94,9 +94,9 @@ def arrival_times(grid: Board, last: int) -> set[tuple[int, ...]]:
             }
         arrivals |= {times for _, times in frontier if None not in times}
         frontier = {
-            (moved, times)
+            (next_cells, times)
             for cells, times in frontier
-            for moved in _joint_moves(
+            for next_cells in _joint_moves(
                 cells, [choices[cells[i]] if times[i] is None else [cells[i]] for i in agents]
             )
         }
@@ -106,16 +106,16 @@ def arrival_times(grid: Board, last: int) -> set[tuple[int, ...]]:
 def _joint_moves(cells: Joint, choices: Sequence[Sequence[GridCell]]) -> Iterator[Joint]:
     """Yield every conflict-free choice of one cell per agent."""
 
-    def extend(moved: Joint) -> Iterator[Joint]:
-        i = len(moved)
+    def extend(next_cells: Joint) -> Iterator[Joint]:
+        i = len(next_cells)
         if i == len(cells):
-            yield moved
+            yield next_cells
             return
         for cell in choices[i]:
-            if cell in moved:
+            if cell in next_cells:
                 continue
-            if any(cell == cells[j] and moved[j] == cells[i] for j in range(i)):
+            if any(cell == cells[j] and next_cells[j] == cells[i] for j in range(i)):
                 continue
-            yield from extend((*moved, cell))
+            yield from extend((*next_cells, cell))
 
     return extend(())

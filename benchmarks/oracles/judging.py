@@ -59,15 +59,15 @@ def judge(grid: Board) -> Truth:
     Raises:
         OracleError: Two oracles contradict each other.
     """
-    can_be_solved = solvable(grid)
+    is_solvable = solvable(grid)
     board = read(grid)
     joint_cells = math.perm(len(board.free), len(board.starts))
-    blocked_by_agents = not can_be_solved and sum_of_distances(grid) is not None
-    small = joint_cells <= (_MAX_BLOCKED_JOINT_CELLS if blocked_by_agents else _MAX_JOINT_CELLS)
-    searched_makespan = least_makespan(grid) if small else None
-    if small:
-        _require_equal(grid, "solvability", can_be_solved, searched_makespan is not None)
-    if not can_be_solved:
+    blocked_by_agents = not is_solvable and sum_of_distances(grid) is not None
+    is_small = joint_cells <= (_MAX_BLOCKED_JOINT_CELLS if blocked_by_agents else _MAX_JOINT_CELLS)
+    searched_value = least_makespan(grid) if is_small else None
+    if is_small:
+        _require_equal(grid, "solvability", is_solvable, searched_value is not None)
+    if not is_solvable:
         return Truth(solvable=False)
     undecided = []
     makespan = cost = None
@@ -80,9 +80,9 @@ def judge(grid: Board) -> Truth:
     except GaveUpError:
         undecided += ["sum_of_costs", "needs_wait"]
     _check_witnesses(grid, makespan, cost)
-    if small:
+    if is_small:
         if makespan is not None:
-            _require_equal(grid, "makespan", makespan.value, searched_makespan)
+            _require_equal(grid, "makespan", makespan.value, searched_value)
         if cost is not None:
             optimum = least_sum_of_costs(grid)
             _require_equal(grid, "sum_of_costs, needs_wait", (cost.value, cost.needs_wait), optimum)
@@ -157,12 +157,12 @@ def kind_of_board(grid: Board, truth: Truth) -> str:
 def _check_witnesses(grid: Board, makespan: SatOptimum | None, cost: SatOptimum | None) -> None:
     if makespan is not None:
         verdict = check(grid, makespan.plan)
-        attained = (verdict.failure, verdict.makespan)
-        _require_equal(grid, "makespan of the plan", attained, (None, makespan.value))
+        values = (verdict.failure, verdict.makespan)
+        _require_equal(grid, "makespan of the plan", values, (None, makespan.value))
     if cost is not None:
         verdict = check(grid, cost.plan)
-        attained = (verdict.failure, verdict.sum_of_costs)
-        _require_equal(grid, "sum of costs of the plan", attained, (None, cost.value))
+        values = (verdict.failure, verdict.sum_of_costs)
+        _require_equal(grid, "sum of costs of the plan", values, (None, cost.value))
         waits = waits_before_arrival(grid, cost.plan) > 0
         _require_equal(grid, "waits of the plan", waits, cost.needs_wait)
 

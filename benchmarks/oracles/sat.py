@@ -50,11 +50,11 @@ class SatOptimum:
 
 
 def sat_makespan(
-    grid: Board, limit: int = MAX_STEPS, conflicts: int = CONFLICTS
+    grid: Board, max_steps: int = MAX_STEPS, conflicts: int = CONFLICTS
 ) -> SatOptimum | None:
     """Compute the optimal makespan: the first satisfiable horizon from the longest distance on.
 
-    The board must be solvable. Return None if no plan of at most `limit` steps exists.
+    The board must be solvable. Return None if no plan of at most `max_steps` steps exists.
 
     Raises:
         GaveUpError: One of the formulas took more conflicts than allowed.
@@ -63,21 +63,21 @@ def sat_makespan(
     distances = solo_distances(board)
     if distances is None:
         return None
-    for horizon in range(max(distances), limit + 1):
+    for horizon in range(max(distances), max_steps + 1):
         formula = _Formula(board, [horizon] * len(distances))
         with Solver(name=SOLVER, bootstrap_with=formula.clauses) as solver:
-            if _satisfiable(solver, [], conflicts):
+            if _is_satisfiable(solver, [], conflicts):
                 return SatOptimum(horizon, formula.plan(solver.get_model()))
     return None
 
 
 def sat_sum_of_costs(
-    grid: Board, limit: int = MAX_STEPS, conflicts: int = CONFLICTS
+    grid: Board, max_cost: int = MAX_STEPS, conflicts: int = CONFLICTS
 ) -> SatOptimum | None:
     """Compute the optimal sum of costs, and whether every optimal plan has a wait.
 
     Only waits before an agent's last arrival count. The board must be solvable. Return None if no
-    plan with a sum of costs of at most `limit` exists.
+    plan with a sum of costs of at most `max_cost` exists.
 
     Raises:
         GaveUpError: One of the formulas took more conflicts than allowed.
@@ -86,20 +86,20 @@ def sat_sum_of_costs(
     distances = solo_distances(board)
     if distances is None:
         return None
-    for excess in range(limit - sum(distances) + 1):
+    for excess in range(max_cost - sum(distances) + 1):
         formula = _Formula(board, [n + excess for n in distances])
         waits = formula.bound_costs(distances, excess)
         with Solver(name=SOLVER, bootstrap_with=formula.clauses) as solver:
-            if _satisfiable(solver, [], conflicts):
+            if _is_satisfiable(solver, [], conflicts):
                 plan = formula.plan(solver.get_model())
-                needs_wait = not _satisfiable(solver, [-waits], conflicts)
+                needs_wait = not _is_satisfiable(solver, [-waits], conflicts)
                 if not needs_wait:
                     plan = formula.plan(solver.get_model())
                 return SatOptimum(sum(distances) + excess, plan, needs_wait)
     return None
 
 
-def _satisfiable(solver: Solver, assumptions: list[int], conflicts: int) -> bool:
+def _is_satisfiable(solver: Solver, assumptions: list[int], conflicts: int) -> bool:
     solver.conf_budget(conflicts)
     answer = solver.solve_limited(assumptions=assumptions)
     if answer is None:
@@ -142,27 +142,27 @@ class _Formula:
         yield [*layers[0].values()]
         for layer, next_layer in itertools.pairwise(layers):
             for cell, variable in layer.items():
-                following = [cell, *neighbours(self.board, cell)]
+                next_cells = [cell, *neighbours(self.board, cell)]
                 yield [
                     -variable,
-                    *(next_layer[target] for target in following if target in next_layer),
+                    *(next_layer[target] for target in next_cells if target in next_layer),
                 ]
 
     def _forbid_conflicts(self) -> None:
-        for i, first in enumerate(self.at):
-            for second in self.at[:i]:
+        for i, layers_1 in enumerate(self.at):
+            for layers_2 in self.at[:i]:
                 for t in range(self.horizon + 1):
-                    for cell in first[t].keys() & second[t].keys():
-                        self.clauses.append([-first[t][cell], -second[t][cell]])
+                    for cell in layers_1[t].keys() & layers_2[t].keys():
+                        self.clauses.append([-layers_1[t][cell], -layers_2[t][cell]])
                 for t in range(self.horizon):
-                    for cell_u in first[t].keys() & second[t + 1].keys():
+                    for cell_u in layers_1[t].keys() & layers_2[t + 1].keys():
                         for cell_v in neighbours(self.board, cell_u):
-                            if cell_v in first[t + 1] and cell_v in second[t]:
+                            if cell_v in layers_1[t + 1] and cell_v in layers_2[t]:
                                 moves = (
-                                    first[t][cell_u],
-                                    first[t + 1][cell_v],
-                                    second[t][cell_v],
-                                    second[t + 1][cell_u],
+                                    layers_1[t][cell_u],
+                                    layers_1[t + 1][cell_v],
+                                    layers_2[t][cell_v],
+                                    layers_2[t + 1][cell_u],
                                 )
                                 self.clauses.append([-x for x in moves])
 
@@ -194,31 +194,31 @@ class _Formula:
         """Bound the sum of numbers in unary: a number is its count of leading true variables."""
         total = counts[0]
         for count in counts[1:]:
-            merged = [self.variable() for _ in range(bound)]
+            sum_variables = [self.variable() for _ in range(bound)]
             for p in range(bound + 1):
                 for q in range(bound + 1 - p):
                     if p + q > 0:
                         self.clauses.append(
                             [-x for x in (*total[p - 1 : p], *count[q - 1 : q])]
-                            + [merged[p + q - 1]]
+                            + [sum_variables[p + q - 1]]
                         )
                 if p > 0:
                     self.clauses.append([-total[p - 1], -count[bound - p]])
-            total = merged
+            total = sum_variables
 
     def plan(self, model: Sequence[int]) -> Plan:
         """Return the walks of a model as actions."""
-        true = {x for x in model if x > 0}
-        columns = [self._actions(layers, true) for layers in self.at]
+        variables = {x for x in model if x > 0}
+        columns = [self._actions(layers, variables) for layers in self.at]
         return [list(actions) for actions in zip(*columns, strict=True)]
 
-    def _actions(self, layers: list[dict[GridCell, int]], true: set[int]) -> list[int]:
+    def _actions(self, layers: list[dict[GridCell, int]], model: set[int]) -> list[int]:
         (cell,) = layers[0]
         actions = []
         for layer in layers[1:]:
             r, c = cell
             neighbourhood = [cell, (r - 1, c), (r + 1, c), (r, c - 1), (r, c + 1)]
-            action = next(a for a, target in enumerate(neighbourhood) if layer.get(target) in true)
+            action = next(a for a, target in enumerate(neighbourhood) if layer.get(target) in model)
             actions.append(action)
             cell = neighbourhood[action]
         return actions

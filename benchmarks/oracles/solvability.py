@@ -46,25 +46,25 @@ def _solvable_together(board: GridBoard, starts: _Joint, goals: _Joint) -> bool:
     """Return whether agents of one connected component can reach their goals."""
     # The search may begin at any reachable set. Agents close together near a junction change
     # places within a few moves, so the search from there ends early.
-    base = _choose_gathering_cells(board, starts)
-    start = _move_onto(board, starts, base)
-    required = _permutation(_move_onto(board, goals, base), start)
+    gathering_cells = _choose_gathering_cells(board, starts)
+    start = _move_onto(board, starts, gathering_cells)
+    target = _permutation(_move_onto(board, goals, gathering_cells), start)
     group = {tuple(range(len(starts)))}
-    if required in group:
+    if target in group:
         return True
     arrangements = {frozenset(start): start}
     queue = deque([start])
     while queue:
-        for moved in _elementary_moves(board, queue.popleft()):
-            occupied = frozenset(moved)
-            if occupied not in arrangements:
-                arrangements[occupied] = moved
-                queue.append(moved)
+        for next_cells in _elementary_moves(board, queue.popleft()):
+            cell_set = frozenset(next_cells)
+            if cell_set not in arrangements:
+                arrangements[cell_set] = next_cells
+                queue.append(next_cells)
                 continue
-            loop = _permutation(moved, arrangements[occupied])
+            loop = _permutation(next_cells, arrangements[cell_set])
             if loop not in group:
                 group = _closure(group | {loop})
-                if required in group:
+                if target in group:
                     return True
     return False
 
@@ -79,11 +79,11 @@ def _elementary_moves(board: GridBoard, cells: _Joint) -> Iterator[_Joint]:
         r, c = cell
         square = [cell, (r, c + 1), (r + 1, c + 1), (r + 1, c)]
         if all(corner in agents for corner in square):
-            rotated = list(cells)
+            next_cells = list(cells)
             for corner, next_cell in zip(square, square[1:] + square[:1], strict=True):
-                rotated[agents[corner]] = next_cell
+                next_cells[agents[corner]] = next_cell
             # Three of these rotations give the other direction.
-            yield tuple(rotated)
+            yield tuple(next_cells)
 
 
 def _choose_gathering_cells(board: GridBoard, starts: _Joint) -> list[GridCell]:

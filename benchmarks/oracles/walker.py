@@ -23,25 +23,25 @@ def check(grid: Board, plan: list[list[int]]) -> PlanVerdict:
     history = [list(board.starts)]
     for time, actions in enumerate(plan):
         cells = history[-1]
-        moved = []
+        next_cells = []
         for i in agents:
             dr, dc = MOVES[actions[i]]
-            moved.append((cells[i][0] + dr, cells[i][1] + dc))
-        inside = [0 <= r < board.size and 0 <= c < board.size for r, c in moved]
+            next_cells.append((cells[i][0] + dr, cells[i][1] + dc))
+        is_inside = [0 <= r < board.size and 0 <= c < board.size for r, c in next_cells]
         pairs = [(i, j) for i in agents for j in agents if i < j]
         violations = [
-            ("off_board", [i for i in agents if not inside[i]]),
-            ("hole", [i for i in agents if inside[i] and moved[i] not in board.free]),
-            ("vertex_conflict", [i for i, j in pairs if moved[i] == moved[j]]),
+            ("off_board", [i for i in agents if not is_inside[i]]),
+            ("hole", [i for i in agents if is_inside[i] and next_cells[i] not in board.free]),
+            ("vertex_conflict", [i for i, j in pairs if next_cells[i] == next_cells[j]]),
             (
                 "swapping_conflict",
-                [i for i, j in pairs if moved[i] == cells[j] and moved[j] == cells[i]],
+                [i for i, j in pairs if next_cells[i] == cells[j] and next_cells[j] == cells[i]],
             ),
         ]
-        for kind, involved in violations:
-            if involved:
-                return PlanVerdict(kind, min(involved), time, None, None)
-        history.append(moved)
+        for kind, agents_involved in violations:
+            if agents_involved:
+                return PlanVerdict(kind, min(agents_involved), time, None, None)
+        history.append(next_cells)
     for i in agents:
         if history[-1][i] != board.goals[i]:
             return PlanVerdict("goal_not_reached", i, len(plan), None, None)

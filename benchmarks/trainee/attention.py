@@ -11,7 +11,7 @@ from benchmarks.accelerators.measuring import time_calls
 from training.policy.attention import make_shared_prompt_attention
 from training.policy.kernels import BLOCKWISE, TRITON, AttentionImplementation
 
-CALLS = 9
+NUM_CALLS = 9
 
 
 def measure_attention(
@@ -40,7 +40,7 @@ def measure_attention(
     ]
     cotangents = jnp.asarray(rng.standard_normal((1, count, heads, head_dim)), jnp.float32)
 
-    def program(kind: str) -> Callable[..., Any]:
+    def compile_attention(kind: str) -> Callable[..., Any]:
         attend = make_shared_prompt_attention(
             jnp.ones((1, 1, prompt), bool),
             jnp.zeros((1, rows), jnp.int32),
@@ -49,23 +49,23 @@ def measure_attention(
         )
 
         def loss(*tokens: jax.Array) -> Any:
-            attended = attend(*tokens).astype(jnp.float32)
-            return jnp.sum(attended * cotangents), attended
+            outputs = attend(*tokens).astype(jnp.float32)
+            return jnp.sum(outputs * cotangents), outputs
 
         return jax.jit(jax.grad(loss, argnums=(0, 1, 2), has_aux=True))
 
     with jax.default_matmul_precision("float32"):
-        gradients, attended = program(BLOCKWISE)(*tokens)
-    expected = [attended, *gradients]
-    rounded = [token.astype(jnp.bfloat16) for token in tokens]
+        gradients, outputs = compile_attention(BLOCKWISE)(*tokens)
+    expected = [outputs, *gradients]
+    rounded_tokens = [token.astype(jnp.bfloat16) for token in tokens]
     record: dict[str, Any] = {}
     for kind in (TRITON, BLOCKWISE):
-        compiled = program(kind)
-        gradients, attended = compiled(*rounded)
+        compiled = compile_attention(kind)
+        gradients, outputs = compiled(*rounded_tokens)
         errors = [
             float(jnp.max(jnp.abs(result.astype(jnp.float32) - exact)) / jnp.max(jnp.abs(exact)))
-            for result, exact in zip([attended, *gradients], expected, strict=True)
+            for result, exact in zip([outputs, *gradients], expected, strict=True)
         ]
-        seconds = time_calls(lambda call=compiled: call(*rounded), CALLS)  # type: ignore[misc]
+        seconds = time_calls(lambda call=compiled: call(*rounded_tokens), NUM_CALLS)  # type: ignore[misc]
         record[kind] = {"errors": errors, "seconds": float(np.median(seconds))}
     return record

@@ -54,12 +54,12 @@ def make_miniature(folder: Path) -> tuple[RunConfig, Policy, Any, list[tuple[lis
     write_random_policy(folder, config.model, texts, max_len=1024, seed=0)
     policy, params = load_run_policy(folder, config)
     pairs = zip(texts[::2], texts[1::2], strict=True)
-    boards = [(prompt, answer) for prompt, answer in pairs if prompt.startswith("Find paths")]
+    samples = [(prompt, answer) for prompt, answer in pairs if prompt.startswith("Find paths")]
     rng = np.random.default_rng(0)
     examples = []
     shares = {size: knobs.data_ratio for size, knobs in config.lake.initial.sizes.items()}
     for size in rng.choice(list(shares), config.grpo.prompts_per_update, p=list(shares.values())):
-        size_boards = [board for board in boards if f" {size}x{size}" in board[0]]
+        size_boards = [board for board in samples if f" {size}x{size}" in board[0]]
         prompt, answer = size_boards[rng.integers(len(size_boards))]
         examples.append((policy.encode_prompt(prompt), len(policy.encode_answer(answer))))
     return config, policy, params, examples
@@ -70,14 +70,14 @@ def draw_answers(
 ) -> tuple[list[list[int]], np.ndarray]:
     """Draw answers of random tokens, and rewards, float32 (P, n), that differ in every group."""
     rng = np.random.default_rng(1)
-    count, limit = config.grpo.completions, config.prompt.max_tokens
+    num_answers, max_tokens = config.grpo.completions, config.prompt.max_tokens
     answers, rewards = [], []
     for length in plan_lengths:
-        token_counts = np.clip(length + rng.integers(-4, 5, count), 1, limit)
-        token_counts[(rng.random(count) < 1 / 32) | (rollout_set == "limit")] = limit
+        token_counts = np.clip(length + rng.integers(-4, 5, num_answers), 1, max_tokens)
+        token_counts[(rng.random(num_answers) < 1 / 32) | (rollout_set == "limit")] = max_tokens
         size = config.model.scratch.vocab_size
         answers += [rng.integers(0, size, tokens).tolist() for tokens in token_counts.tolist()]
-        rewards.append(rng.permutation([0.0, 1.0, *rng.choice([0.0, 0.6, 1.0], count - 2)]))
+        rewards.append(rng.permutation([0.0, 1.0, *rng.choice([0.0, 0.6, 1.0], num_answers - 2)]))
     return answers, np.array(rewards, np.float32)
 
 
@@ -86,23 +86,23 @@ def write_rollout_sets(folder: Path) -> tuple[RunConfig, dict[str, int]]:
     config, policy, params, boards = make_miniature(folder / "model")
     rng = np.random.default_rng(3)
     counts: dict[str, int] = {}
-    size = len(policy.tokenizer)
+    vocabulary_size = len(policy.tokenizer)
     for rollout_set in ROLLOUT_SETS:
         token_ids, rewards = draw_answers(config, [length for _, length in boards], rollout_set)
         prompts = [prompt for prompt, _ in boards]
-        repeated = [prompt for prompt in prompts for _ in range(config.grpo.completions)]
+        contexts = [prompt for prompt in prompts for _ in range(config.grpo.completions)]
         # The tokenizer has fewer tokens than configured, and PyTorch rejects larger ids.
-        answers = [[token % size for token in tokens] for tokens in token_ids]
-        pairs = list(zip(repeated, answers, strict=True))
+        answers = [[token % vocabulary_size for token in tokens] for tokens in token_ids]
+        pairs = list(zip(contexts, answers, strict=True))
         scores: list[np.ndarray] = []
-        for first in range(0, len(pairs), 32):  # small enough for the memory of a small machine
-            sequences = [[*prompt, *answer] for prompt, answer in pairs[first : first + 32]]
+        for start in range(0, len(pairs), 32):  # small enough for the memory of a small machine
+            sequences = [[*prompt, *answer] for prompt, answer in pairs[start : start + 32]]
             scores += policy.logprobs(params, sequences)
-        policy_logprobs = [row[len(prompt) :] for row, prompt in zip(scores, repeated, strict=True)]
+        policy_logprobs = [row[len(prompt) :] for row, prompt in zip(scores, contexts, strict=True)]
         sampler_logprobs = [
             row + rng.normal(0, 0.05, len(row)).astype(np.float32) for row in policy_logprobs
         ]
-        factors = [
+        ratios = [
             np.exp(a - b).clip(max=config.grpo.importance_cap)
             for a, b in zip(policy_logprobs, sampler_logprobs, strict=True)
         ]
@@ -110,13 +110,13 @@ def write_rollout_sets(folder: Path) -> tuple[RunConfig, dict[str, int]]:
             "prompts": prompts,
             "completions": answers,
             "sampler_logprobs": [row.tolist() for row in sampler_logprobs],
-            "importance": [row.tolist() for row in factors],
+            "importance": [row.tolist() for row in ratios],
             "rewards": rewards.tolist(),
         }
         write_text_atomic(folder / f"{rollout_set}.json", json.dumps(fields))
         counts[f"{rollout_set}_tokens"] = sum(map(len, policy_logprobs))
         counts["rows"] = len(pairs)
-        counts["longest"] = max(len(prompt) for prompt in repeated) + config.prompt.max_tokens
+        counts["longest"] = max(len(prompt) for prompt in contexts) + config.prompt.max_tokens
     return config, counts
 
 

@@ -43,8 +43,8 @@ def measure_beside_trl(repeats: int, seconds: float) -> dict[str, Any]:
             )
             for side, module in SIDES.items()
         }
-        first = {side: worker.ask("prepare", folder=folder) for side, worker in workers.items()}
-        require_equal_updates(first)
+        metrics = {side: worker.ask("prepare", folder=folder) for side, worker in workers.items()}
+        require_equal_updates(metrics)
         for _ in range(repeats):
             for rollout_set in ROLLOUT_SETS:
                 for side, worker in workers.items():
@@ -61,27 +61,27 @@ def measure_beside_trl(repeats: int, seconds: float) -> dict[str, Any]:
         "environment": _ENVIRONMENT_VARIABLES,
         "micro_batch": config.grpo.micro_batch_size,
         **counts,
-        "first_updates": first,
+        "first_updates": metrics,
         "rollouts": {
             rollout_set: {
-                **{side: _spread(values) for side, values in sides.items()},
-                "ratio": _spread([b / a for a, b in zip(*sides.values(), strict=True)]),
+                **{side: _summarize(values) for side, values in sides.items()},
+                "ratio": _summarize([b / a for a, b in zip(*sides.values(), strict=True)]),
             }
             for rollout_set, sides in times.items()
         },
     }
 
 
-def require_equal_updates(first: dict[str, dict[str, dict[str, float]]]) -> None:
+def require_equal_updates(updates: dict[str, dict[str, dict[str, float]]]) -> None:
     """Raise a `ValueError` if the first updates of both sides differ."""
-    own_updates, trl_updates = first.values()
-    for rollout_set, measured in own_updates.items():
-        for name, value in measured.items():
+    own_updates, trl_updates = updates.values()
+    for rollout_set, metrics in own_updates.items():
+        for name, value in metrics.items():
             expected = trl_updates[rollout_set][name]
             if not abs(value - expected) <= _TOLERANCE * abs(expected):
                 raise ValueError(f"{rollout_set}: {name} is {value:g} here and {expected:g} in TRL")
 
 
-def _spread(values: list[float]) -> dict[str, float]:
+def _summarize(values: list[float]) -> dict[str, float]:
     summary = {"median": median(values), "least": min(values), "largest": max(values)}
     return {name: float(f"{value:.4g}") for name, value in summary.items()}

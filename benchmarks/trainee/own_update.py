@@ -28,9 +28,9 @@ class OwnUpdate:
         self._step = make_grpo_step(
             policy.graphdef, config.grpo, None, config.sampling.temperature, config.grpo_steps
         )
-        first = initial_state(params, make_grpo_optimizer(config.grpo, config.grpo_steps))
+        state = initial_state(params, make_grpo_optimizer(config.grpo, config.grpo_steps))
         self._rollouts = {name: read_update(Path(folder), name).rollout() for name in ROLLOUT_SETS}
-        self._states = {name: jax.tree.map(jax.numpy.copy, first) for name in ROLLOUT_SETS}
+        self._states = {name: jax.tree.map(jax.numpy.copy, state) for name in ROLLOUT_SETS}
         return {name: self._update(name) for name in ROLLOUT_SETS}
 
     def measure(self, rollout_set: str, seconds: float) -> dict[str, Any]:

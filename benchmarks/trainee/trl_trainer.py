@@ -134,10 +134,10 @@ def trl_inputs(
 
 
 def _pad_right(rows: Sequence[np.ndarray], value: float) -> np.ndarray:
-    padded = np.full((len(rows), max(map(len, rows))), value, np.float32)
-    for row, values in zip(padded, rows, strict=True):
+    array = np.full((len(rows), max(map(len, rows))), value, np.float32)
+    for row, values in zip(array, rows, strict=True):
         row[: len(values)] = values
-    return padded
+    return array
 
 
 def split_micro_batches(inputs: dict[str, Any], size: int) -> list[dict[str, Any]]:

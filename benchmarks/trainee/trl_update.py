@@ -63,15 +63,15 @@ class TrlUpdate:
         return repeat(call, seconds)
 
     def _update(self, rollout_set: str) -> dict[str, float]:
-        trainer, total = self._trainers[rollout_set], 0.0
-        for part in self._parts[rollout_set]:
-            loss = trainer.compute_loss(trainer.model, part)
+        trainer, total_loss = self._trainers[rollout_set], 0.0
+        for micro_batch in self._parts[rollout_set]:
+            loss = trainer.compute_loss(trainer.model, micro_batch)
             loss.backward()
-            total += float(loss.detach())
+            total_loss += float(loss.detach())
         grad_norm = torch.nn.utils.clip_grad_norm_(trainer.model.parameters(), self._max_grad_norm)
         trainer.optimizer.step()
         trainer.optimizer.zero_grad()
-        return {"loss": total, "grad_norm": float(grad_norm)}
+        return {"loss": total_loss, "grad_norm": float(grad_norm)}
 
 
 if __name__ == "__main__":

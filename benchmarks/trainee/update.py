@@ -29,7 +29,7 @@ MODELS = {
     "0.6B": DecoderConfig(151_936, 1024, 3072, 28, 16, 8, tie_word_embeddings=True),
     "4B": DecoderConfig(151_936, 2560, 9728, 36, 32, 8, tie_word_embeddings=True),
 }
-UPDATES = 5
+REPEATS = 5
 """Number of timed updates after the first one; the result is their median."""
 
 
@@ -43,7 +43,7 @@ class Work:
     micro_batches: int = 4
 
 
-def measure_update(shape: DecoderConfig, work: Work, updates: int = UPDATES) -> dict[str, Any]:
+def measure_update(shape: DecoderConfig, work: Work, repeats: int = REPEATS) -> dict[str, Any]:
     """Compile an update in bfloat16 for JAX's default device and time it.
 
     Returns:
@@ -78,7 +78,7 @@ def measure_update(shape: DecoderConfig, work: Work, updates: int = UPDATES) -> 
         return metrics
 
     update()
-    seconds = statistics.median(time_calls(update, updates))
+    seconds = statistics.median(time_calls(update, repeats))
     metrics = jax.device_get(update())
     record: dict[str, Any] = {
         "device": device.device_kind,
@@ -96,25 +96,25 @@ def measure_update(shape: DecoderConfig, work: Work, updates: int = UPDATES) -> 
     return record
 
 
-def _draw_batch(vocabulary: int, work: Work) -> GrpoBatch:
+def _draw_batch(vocabulary_size: int, work: Work) -> GrpoBatch:
     """Draw tokens and advantages of answers with the full length."""
     rng = np.random.default_rng(0)
     leading_axes = (work.micro_batches, 1)
     rows = (*leading_axes, work.rows, work.width)
 
-    def tokens(*shape: int) -> np.ndarray:
-        return rng.integers(0, vocabulary, (*leading_axes, *shape), dtype=np.int32)
+    def draw_tokens(*shape: int) -> np.ndarray:
+        return rng.integers(0, vocabulary_size, (*leading_axes, *shape), dtype=np.int32)
 
-    uniform_logprobs = np.full(rows, -math.log(vocabulary), np.float32)
+    uniform_logprobs = np.full(rows, -math.log(vocabulary_size), np.float32)
     answers = np.broadcast_to(np.arange(work.rows, dtype=np.int32)[:, None], rows)
     positions = work.prompt + np.arange(work.width, dtype=np.int32)
     return GrpoBatch(
         groups=PackedGroups(
-            prompt_ids=tokens(1, work.prompt),
+            prompt_ids=draw_tokens(1, work.prompt),
             prompt_mask=np.ones((*leading_axes, 1, work.prompt), bool),
             row_prompts=np.zeros((*leading_axes, work.rows), np.int32),
-            input_ids=tokens(work.rows, work.width),
-            target_ids=tokens(work.rows, work.width),
+            input_ids=draw_tokens(work.rows, work.width),
+            target_ids=draw_tokens(work.rows, work.width),
             positions=np.broadcast_to(positions, rows),
             completions=answers,
         ),

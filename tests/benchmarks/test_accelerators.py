@@ -74,7 +74,7 @@ def test_h200_digests_match_this_machine(capsys):
 
 @pytest.mark.slow
 def test_session_keeps_results_of_every_step(tmp_path, monkeypatch):
-    monkeypatch.setattr(session, "LIMITS", dict.fromkeys(session.LIMITS, 800))
+    monkeypatch.setattr(session, "TIMEOUTS", dict.fromkeys(session.TIMEOUTS, 800))
     path = tmp_path / "session.json"
     model = "{vocab_size: 480, hidden_size: 64, intermediate_size: 128, num_hidden_layers: 2,"
     model += " num_attention_heads: 2, num_key_value_heads: 1, head_dim: 64}"

@@ -15,7 +15,7 @@ RESULT = {"repeats": 3, "max_time": 0.3, "rows": [ROW]}
 
 def test_page_shows_committed_cell_results():
     page = (cells.ROOT / "docs/performance.md").read_text(encoding="utf-8")
-    for line in cells.table(json.loads(cells.RESULT.read_text())["rows"]):
+    for line in cells.format_table(json.loads(cells.RESULT.read_text())["rows"]):
         assert line in page
 
 

@@ -16,8 +16,8 @@ KINDS = [exactness.BoardKind(2, size, ratio, True) for size in (3, 4) for ratio 
 def _use_small_boards(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(exactness, "AGENTS", (2, 3))
     monkeypatch.setattr(exactness, "SIZES", (2, 3, 4))
-    monkeypatch.setattr(exactness, "CHUNK", 8)
-    monkeypatch.setattr(exactness, "IN_OWN_SLOTS", 3)
+    monkeypatch.setattr(exactness, "CHUNK_SIZE", 8)
+    monkeypatch.setattr(exactness, "OWN_SLOTS_BATCH", 3)
     # `solve_batch` gives the same answers and compiles only the searches that the boards need.
     monkeypatch.setattr(exactness, "_solver", lambda: solve_batch)
 

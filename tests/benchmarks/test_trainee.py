@@ -17,7 +17,7 @@ TINY_MODEL = DecoderConfig(64, 32, 48, 2, 4, 2, head_dim=8)
 
 @pytest.mark.slow
 def test_benchmark_update_changes_weights():
-    measurement = measure_update(TINY_MODEL, Work(8, 2, 16, 2), updates=2)
+    measurement = measure_update(TINY_MODEL, Work(8, 2, 16, 2), repeats=2)
     assert measurement["device"] == jax.devices()[0].device_kind
     assert measurement["seconds"] > 0
     assert measurement["grad_norm"] > 0

@@ -72,10 +72,10 @@ def test_search_at_its_limit_returns_unknown():
     grid = oracles.random_grid(random.Random(17), 4, 0.3, agents=5, together=True)
     assert oracles.solvable(grid)
     makespan, cost = oracles.sat_makespan(grid).value, oracles.sat_sum_of_costs(grid).value
-    assert oracles.sat_makespan(grid, limit=makespan).value == makespan
-    assert oracles.sat_makespan(grid, limit=makespan - 1) is None
-    assert oracles.sat_sum_of_costs(grid, limit=cost).value == cost
-    assert oracles.sat_sum_of_costs(grid, limit=cost - 1) is None
+    assert oracles.sat_makespan(grid, max_steps=makespan).value == makespan
+    assert oracles.sat_makespan(grid, max_steps=makespan - 1) is None
+    assert oracles.sat_sum_of_costs(grid, max_cost=cost).value == cost
+    assert oracles.sat_sum_of_costs(grid, max_cost=cost - 1) is None
     with pytest.raises(oracles.GaveUpError, match="more than 1 conflicts"):
         oracles.sat_sum_of_costs(grid, conflicts=1)
 

@@ -60,7 +60,7 @@ def compile_program(
         devices: Number of devices; with one, nothing is sharded.
     """
     mesh = Mesh(np.array(jax.devices()[:devices]), ("devices",))
-    placed = tuple(
+    placed_arguments = tuple(
         jax.device_put(argument, NamedSharding(mesh, spec))
         for argument, spec in zip(arguments, specs, strict=True)
     )
@@ -69,5 +69,5 @@ def compile_program(
             function, mesh=mesh, in_specs=specs, out_specs=BATCH, check_vma=False
         )
     start = time.perf_counter()
-    compiled = jax.jit(function).lower(*placed).compile()
-    return Program(compiled, placed, time.perf_counter() - start)
+    compiled = jax.jit(function).lower(*placed_arguments).compile()
+    return Program(compiled, placed_arguments, time.perf_counter() - start)

@@ -15,8 +15,8 @@ from benchmarks.lake.workers.lake_solve import read_boards, solve_random_board
 
 def compute_effort(status: np.ndarray, expansions: np.ndarray) -> np.ndarray:
     """Return the expansions of each board, int64 (B,); UNKNOWN counts as the maximum."""
-    hardest = np.iinfo(np.int64).max
-    return np.where(status == jaxlake.Status.UNKNOWN, hardest, expansions.astype(np.int64))
+    max_effort = np.iinfo(np.int64).max
+    return np.where(status == jaxlake.Status.UNKNOWN, max_effort, expansions.astype(np.int64))
 
 
 class _CellSolver:
@@ -49,10 +49,10 @@ class _CellSolver:
 
     def choose(self, indices: list[int]) -> dict[str, Any]:
         """Select boards as the next batch; copies of the easiest one pad it."""
-        easiest = min(indices, key=lambda index: int(self._effort[index])) if indices else 0
-        rows = np.array(indices + [easiest] * (len(self._effort) - len(indices)))
-        chosen = jax.tree.map(lambda leaf: np.asarray(leaf)[rows], self._boards)
-        self._batch = jax.block_until_ready(self._place(chosen))
+        easiest_index = min(indices, key=lambda index: int(self._effort[index])) if indices else 0
+        rows = np.array(indices + [easiest_index] * (len(self._effort) - len(indices)))
+        batch = jax.tree.map(lambda leaf: np.asarray(leaf)[rows], self._boards)
+        self._batch = jax.block_until_ready(self._place(batch))
         return {}
 
     def solve_chosen(self) -> dict[str, Any]:

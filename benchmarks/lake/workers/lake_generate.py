@@ -27,14 +27,14 @@ class _Generator:
         Raises:
             RuntimeError: Boards are missing, or the wait ratio differs from the request.
         """
-        selected = tuple(jax.devices()[:devices])
+        selected_devices = tuple(jax.devices()[:devices])
 
         def make(seed: jax.Array, params: LakeParams) -> Generated:
             return generate_sharded(
                 jax.random.key(seed),
                 params,
                 count,
-                devices=selected,
+                devices=selected_devices,
                 max_size=size,
                 max_agents=num_agents,
             )
@@ -45,9 +45,9 @@ class _Generator:
         compile_seconds = time.perf_counter() - start
         self._seed = 0
         lakes = jax.tree.map(np.asarray, self._make())
-        filled, waits = int(lakes.filled.sum()), int(lakes.solutions.needs_wait.sum())
-        if filled != count or waits != int(lakes.requested_wait.sum()):
-            raise RuntimeError(f"{filled} of {count} boards were made, {waits} need a wait")
+        num_filled, num_waits = int(lakes.filled.sum()), int(lakes.solutions.needs_wait.sum())
+        if num_filled != count or num_waits != int(lakes.requested_wait.sum()):
+            raise RuntimeError(f"{num_filled} of {count} boards were made, {num_waits} need a wait")
         return {"compile_seconds": compile_seconds}
 
     def measure(self, seconds: float) -> dict[str, Any]:

@@ -19,10 +19,10 @@ from jaxlake.solver.many_slots import candidate_budgets
 def read_boards(path: str, count: int | None = None) -> jaxlake.Instance:
     """Read the first `count` boards of a file of `write_boards` (None: all) as one batch."""
     arrays = {name: leaf[:count] for name, leaf in np.load(path).items()}
-    B, size = arrays["holes"].shape[:2]
+    batch_size, size = arrays["holes"].shape[:2]
     return jaxlake.Instance(
         holes=arrays["holes"],
-        size=jnp.full(B, size, jnp.int32),
+        size=jnp.full(batch_size, size, jnp.int32),
         starts=arrays["starts"],
         goals=arrays["goals"],
         agent_mask=jnp.ones(arrays["starts"].shape[:2], bool),

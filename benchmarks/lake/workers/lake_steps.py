@@ -61,8 +61,8 @@ class _Lake(ProgramBenchmark):
             return states, (observations, *outputs)
 
         def run(states: Any, keys: Any, actions: Any, params: Any) -> tuple[Any, Any]:
-            returned = jax.eval_shape(step, keys[:, 0], states, actions[:, 0], params)[1]
-            empty_outputs = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), returned)
+            outputs = jax.eval_shape(step, keys[:, 0], states, actions[:, 0], params)[1]
+            empty_outputs = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), outputs)
 
             def advance(carry: Any, inputs: tuple[jax.Array, jax.Array]) -> tuple[Any, None]:
                 return step(inputs[0], carry[0], inputs[1], params), None

@@ -24,8 +24,8 @@ class _Cbs:
         A search gives up after `max_seconds`. `core` pins the process to one of the parent's cores.
         """
         if core is not None:
-            allowed = sorted(os.sched_getaffinity(os.getppid()))
-            os.sched_setaffinity(0, {allowed[core % len(allowed)]})
+            cores = sorted(os.sched_getaffinity(os.getppid()))
+            os.sched_setaffinity(0, {cores[core % len(cores)]})
         arrays = np.load(path)
         # The library expects (column, row), and the weight -1 for blocked cells.
         self._weights = np.where(arrays["holes"], -1, 1).tolist()
@@ -43,7 +43,7 @@ class _Cbs:
         `units` is the number of solved boards, and `seconds` the time spent on them: on building
         the library's environment and on its search.
         """
-        solved, solved_seconds, failed_seconds = 0, 0.0, 0.0
+        num_solved, solved_seconds, failed_seconds = 0, 0.0, 0.0
         while solved_seconds + failed_seconds < seconds:
             index = self._next
             self._next = (index + 1) % len(self._weights)
@@ -54,9 +54,9 @@ class _Cbs:
             if paths is None:
                 failed_seconds += elapsed
             else:
-                solved += 1
+                num_solved += 1
                 solved_seconds += elapsed
-        return {"units": solved, "seconds": solved_seconds}
+        return {"units": num_solved, "seconds": solved_seconds}
 
     def solve_some(self, indices: list[int]) -> dict[str, Any]:
         """Solve these boards; return [index, seconds, cost or null] of each."""
