@@ -28,8 +28,8 @@ from training.run.records import DecisionRecord
 
 @pytest.fixture(scope="module")
 def page(finished_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Page:
-    target = tmp_path_factory.mktemp("page") / "report.html"
-    return Page(build_report(finished_run, target).read_text(encoding="utf-8"))
+    page_file = tmp_path_factory.mktemp("page") / "report.html"
+    return Page(build_report(finished_run, page_file).read_text(encoding="utf-8"))
 
 
 def read_decisions(run: Path) -> list[DecisionRecord]:
@@ -139,12 +139,13 @@ def test_report_shows_answers_by_size(run_copy):
     stages = [RunDirectory(run_copy).stage(stage).episodes.read() for stage in (0, 3)]
     flags = [[episode.parsed for episode in stage if episode.group == "4"] for stage in stages]
     parsed_rates = dict.fromkeys(f"{100 * np.mean(values):.1f}" for values in flags)
-    failure_rates = [
+    failure_shares = [
         100 * np.mean([update.by_group["4"].without_success for update in updates])
         for updates in map(RunDirectory(run_copy).updates, (1, 3))
     ]
-    failures = dict.fromkeys(f"{share:.1f}" for share in failure_rates)
-    assert rows["4x4"] == [" → ".join(parsed_rates), "0.0 → 100.0", "18 → 40", " → ".join(failures)]
+    failure_rates = dict.fromkeys(f"{share:.1f}" for share in failure_shares)
+    join = " → ".join
+    assert rows["4x4"] == [join(parsed_rates), "0.0 → 100.0", "18 → 40", join(failure_rates)]
 
 
 def test_report_escapes_model_text(page):
@@ -177,8 +178,8 @@ def test_report_embeds_every_answer(finished_run, page):
         assert len(stage["answers"]) == len(episodes)
         for answer, episode in zip(stage["answers"], episodes, strict=True):
             padded_answer = answer + [None] * (8 - len(answer))
-            number, result, plan, time, agents, text, _, reason = padded_answer
-            board = data["boards"][number]
+            board_index, result_index, plan, time, agents, text, _, reason = padded_answer
+            board = data["boards"][board_index]
             assert board[0] == episode.id
             assert data["groups"][board[1]] == f"{episode.group}x{episode.group}"
             assert board[2] == [row.replace(" ", "") for row in episode.lines]
@@ -188,8 +189,8 @@ def test_report_embeds_every_answer(finished_run, page):
             assert spell_moves(plan) == (episode_plan and [list(moves) for moves in episode_plan])
             outcome = "optimal" if episode.best else "valid, not optimal"
             failure = (episode.failure or outcome).replace("_", " ")
-            assert data["results"][result] == failure
-            assert (result < data["valid_results"]) == episode.valid
+            assert data["results"][result_index] == failure
+            assert (result_index < data["valid_results"]) == episode.valid
             assert (time, reason) == (episode.time, episode.reason)
             assert (episode.lake.agent in (agents or [])) == (episode.lake.agent is not None)
             if text is None:

@@ -46,8 +46,8 @@ class FakeStudy:
         self.write_orders()
 
     def write_orders(self, fail: tuple[str, ...] = (), end_study: str = "") -> None:
-        write_orders = {"fail": fail, "end_study": end_study}
-        (self.template / "stand_in.json").write_text(json.dumps(write_orders))
+        orders = {"fail": fail, "end_study": end_study}
+        (self.template / "stand_in.json").write_text(json.dumps(orders))
         (self.template / "calls.jsonl").write_text("")
 
     def read_calls(self) -> list[dict[str, Any]]:

@@ -200,8 +200,8 @@ def compute_exact_gradients(
     logprobs, vjp = jax.vjp(jax.jit(compute_logprobs), params, sequences)
     rows = {int(i): (row, sequences.is_target[row]) for row, i in enumerate(rollout.used_indices)}
     new_logprobs = {i: np.asarray(logprobs)[row][mask] for i, (row, mask) in rows.items()}
-    exact = rollout.float64_loss_and_gradients(new_logprobs, settings, first_step=first_step)
-    loss, logprob_gradients = exact
+    exact_values = rollout.float64_loss_and_gradients(new_logprobs, settings, first_step=first_step)
+    loss, logprob_gradients = exact_values
     cotangent = np.zeros(logprobs.shape, np.float32)
     for values, (row, mask) in zip(logprob_gradients, rows.values(), strict=True):
         cotangent[row, mask] = values

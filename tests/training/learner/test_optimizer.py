@@ -26,9 +26,9 @@ def run_reference_adamw(weights, gradients, *, b2, decay, max_norm):
     for step, gradient in enumerate(gradients, start=1):
         global_norm = np.sqrt(sum(np.sum(np.float64(values) ** 2) for values in gradient.values()))
         for name in weights:
-            clipped = np.float64(gradient[name]) * min(1.0, max_norm / global_norm)
-            first_moments[name] = 0.9 * first_moments[name] + 0.1 * clipped
-            second_moments[name] = b2 * second_moments[name] + (1 - b2) * clipped**2
+            clipped_gradient = np.float64(gradient[name]) * min(1.0, max_norm / global_norm)
+            first_moments[name] = 0.9 * first_moments[name] + 0.1 * clipped_gradient
+            second_moments[name] = b2 * second_moments[name] + (1 - b2) * clipped_gradient**2
             scale = np.sqrt(second_moments[name] / (1 - b2**step)) + 1e-8
             update = first_moments[name] / (1 - 0.9**step) / scale
             weight_decay = 0.0 if name == "norm" else decay
@@ -65,7 +65,7 @@ def test_adamw_matches_the_published_algorithm(optimizer, b2, decay):
 
 
 @pytest.mark.parametrize(
-    ("family", "lora", "decayed", "undecayed"),
+    ("family", "lora", "decayed_names", "undecayed_names"),
     [
         ("qwen2", None, ALL_MATRICES, NORMS | QKV_BIASES),
         ("qwen3", None, ALL_MATRICES, NORMS | {"q_norm", "k_norm"}),
@@ -77,7 +77,7 @@ def test_adamw_matches_the_published_algorithm(optimizer, b2, decay):
         ),
     ],
 )
-def test_adamw_decays_matrices_but_no_norm_or_bias(family, lora, decayed, undecayed):
+def test_adamw_decays_matrices_but_no_norm_or_bias(family, lora, decayed_names, undecayed_names):
     def make_model():
         config = DecoderConfig(32, 16, 32, 2, 2, 1, head_dim=8, model_type=family)
         model = Decoder(config, rngs=nnx.Rngs(0))
@@ -87,7 +87,7 @@ def test_adamw_decays_matrices_but_no_norm_or_bias(family, lora, decayed, undeca
 
     shapes = nnx.state(nnx.eval_shape(make_model))
     ones = jax.tree.map(lambda leaf: np.ones(leaf.shape, np.float32), shapes)
-    assert find_decayed_weights(get_trainable(ones)) == (decayed, undecayed)
+    assert find_decayed_weights(get_trainable(ones)) == (decayed_names, undecayed_names)
 
 
 def find_decayed_weights(params):
@@ -95,10 +95,10 @@ def find_decayed_weights(params):
     optimizer = adamw(RATE, weight_decay=0.1, max_grad_norm=1.0)
     zeros = jax.tree.map(np.zeros_like, params)
     updates, _ = jax.jit(optimizer.update)(zeros, optimizer.init(params), params)
-    decayed, undecayed = set(), set()
+    decayed_names, undecayed_names = set(), set()
     for path, update in nnx.to_flat_state(updates):
         values = np.asarray(update[...])
         if values.any():
             np.testing.assert_allclose(values, -RATE * 0.1, rtol=1e-6)
-        (decayed if values.any() else undecayed).add(path[-1])
-    return decayed, undecayed
+        (decayed_names if values.any() else undecayed_names).add(path[-1])
+    return decayed_names, undecayed_names

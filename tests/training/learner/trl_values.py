@@ -62,8 +62,8 @@ def make_tiny_model() -> Decoder:
     model = Decoder(config, rngs=nnx.Rngs(0))
     rng = np.random.default_rng(0)
     for path, leaf in sorted(nnx.to_flat_state(nnx.state(model, nnx.Param)), key=str):
-        near_one = "norm" in str(path[-1])
-        leaf[...] = (near_one + rng.normal(0, 0.3, leaf.shape)).astype(np.float32)
+        is_norm = "norm" in str(path[-1])
+        leaf[...] = (is_norm + rng.normal(0, 0.3, leaf.shape)).astype(np.float32)
     return model
 
 

@@ -131,8 +131,8 @@ def test_atlas_counts_valid_answers_per_board(config, validation, monkeypatch):
         assert cell.boards == tuple(6 if k == index % 5 else 0 for k in range(5))
     assert [(cell.group, cell.knobs) for cell in atlas.cells] == get_atlas_cells(config)
     assert atlas.rollouts == 12 * 6 * 4
-    num_prompts, num_answers, temperatures, seeds = zip(*policy.calls, strict=True)
-    assert (num_prompts, set(num_answers)) == ((10,) * 7 + (2,), {4})
+    prompt_counts, answer_counts, temperatures, seeds = zip(*policy.calls, strict=True)
+    assert (prompt_counts, set(answer_counts)) == ((10,) * 7 + (2,), {4})
     assert set(temperatures) == {config.sampling.temperature}
     assert len(set(seeds)) == len(seeds)
 
@@ -159,9 +159,9 @@ def test_atlas_is_measured_once_for_its_settings(run, config):
     assert get_or_measure_atlas(run, policy, state, [None, result]) == record
     assert directory.stage(1).atlas.path.read_text() == text
     assert policy.num_syncs == 1
-    other_levels = make_config(atlas=ATLAS_SETTINGS | {"levels": 3})
+    other_config = make_config(atlas=ATLAS_SETTINGS | {"levels": 3})
     with pytest.raises(UserError, match=r"stages/1/atlas.json: its cells differ from"):
-        read_atlas(directory, other_levels, 1)
+        read_atlas(directory, other_config, 1)
     shutil.copytree(directory.stage(1).path, directory.stage(2).path)
     with pytest.raises(UserError, match="stage must be 2, got 1"):
         read_atlas(directory, config, 2)

@@ -213,14 +213,14 @@ def test_learn_to_design_keeps_weights_if_no_text_is_usable(learning_run):
     run.policy.tokenizer.chat_template = template
     chat_prompt = run.policy.prompt.model_copy(update={"chat": True})
     run = replace(run, policy=replace(run.policy, prompt=chat_prompt))
-    initial_tensors = [np.array(initial) for _, initial in run.policy.tensors(params)]
+    tensors = [np.array(tensor) for _, tensor in run.policy.tensors(params)]
     # Thinking that the chat template opened and the token limit cut off holds no answer.
     sampler: Any = ScriptedDesigner(run.policy, [make_design_text(run.config, 0.1)])
     state = initial_state(params, make_grpo_optimizer(run.config.grpo, run.config.grpo_steps))
     state = learn_to_design(run, sampler, state, AFTER_STAGE_1)
     assert int(state.steps) == 0
-    for initial, (_, new) in zip(initial_tensors, run.policy.tensors(state.params), strict=True):
-        np.testing.assert_array_equal(initial, new)
+    for tensor, (_, new_tensor) in zip(tensors, run.policy.tensors(state.params), strict=True):
+        np.testing.assert_array_equal(tensor, new_tensor)
     records = run.directory.stage(1).design_learning.read()
     results = {(record.usable, record.reward_best, record.grad_norm) for record in records}
     assert results == {(0, 0, 0)}
@@ -240,10 +240,10 @@ def test_run_learns_to_design_in_words(tmp_path: Path):
     assert answer.kind in ("accepted", "repaired")
 
 
-@pytest.mark.parametrize("choice", [{"kind": "rule"}, {"kind": "shuffled:checkpoint"}])
-def test_only_a_checkpoint_learns_to_design(choice):
+@pytest.mark.parametrize("settings", [{"kind": "rule"}, {"kind": "shuffled:checkpoint"}])
+def test_only_a_checkpoint_learns_to_design(settings):
     with pytest.raises(ValueError, match="learning must be null unless kind is checkpoint, got"):
-        make_config(**choice)
+        make_config(**settings)
 
 
 @pytest.mark.slow

@@ -205,16 +205,16 @@ class UnevenSampler(ScriptedSampler):
 def test_resample_replaces_boards(
     num_rounds: int, sizes: list[int], num_replaced: int, folder: Path, tmp_path: Path
 ) -> None:
-    many = draw_small_lakes(14)
-    run, _ = open_run(folder, many, tmp_path, f"grpo.resamples={num_rounds}")
+    all_boards = draw_small_lakes(14)
+    run, _ = open_run(folder, all_boards, tmp_path, f"grpo.resamples={num_rounds}")
     policy = run.policy
-    spare_boards = many.take(range(8, 14))
+    spare_boards = all_boards.take(range(8, 14))
     order = np.random.default_rng([5, 1]).permutation(6) + 8
     equal_rows = {0, 2, 3, 7, *order[[1, 2]].tolist()}  # two of the first four spare ones
     other_results, first_results, second_results = [], [], []
     for results, seed in ((other_results, 6), (first_results, 5), (second_results, 5)):
-        sampler = UnevenSampler(policy, many, equal_rows)
-        batch = many.take(range(8))
+        sampler = UnevenSampler(policy, all_boards, equal_rows)
+        batch = all_boards.take(range(8))
         rollout = roll_out(run, sampler, batch, rollout_request(run, batch, seed=seed), seconds={})
         resampled, counts = resample(run, sampler, rollout, spare_boards, seed=seed, seconds={})  # type: ignore[arg-type]
         results += [sampler.seeds, resampled.prompts, resampled.rewards.tolist(), counts]
@@ -314,14 +314,14 @@ def test_equal_answers_merge(
     rollout = roll_out(run, sampler, boards, rollout_request(run, boards, seed=0), seconds={})
     rollout.rewards[1] = [1, 0, 1, 0.5]  # the same answers, paid otherwise
     batch = make_rollout_batch(run, state.params, rollout)
-    plans = {0: 2} if sampler_type is ScriptedSampler else {0: 1, 2: 1}
-    expected = {4 * group + index: n for group in range(8) for index, n in (plans | {1: 2}).items()}
-    expected |= {5: 1, 7: 1}
+    copies = {0: 2, 1: 2} if sampler_type is ScriptedSampler else {0: 1, 1: 2, 2: 1}
+    expected_copies = {4 * group + index: n for group in range(8) for index, n in copies.items()}
+    expected_copies |= {5: 1, 7: 1}
     copies_by_row = {
         row: set(batch.copies[batch.groups.completions == row].tolist())
         for row in np.unique(batch.groups.completions)[1:].tolist()
     }
-    assert copies_by_row == {row: {count} for row, count in expected.items()}
+    assert copies_by_row == {row: {count} for row, count in expected_copies.items()}
     lengths = [len(completion.token_ids) for completion in rollout.completions]
     assert batch.counts.sum() == sum(lengths)
 

@@ -66,9 +66,9 @@ def test_context_command_prints_what_the_engineer_saw(tmp_path, capsys):
     run = write_sample_run(tmp_path / "run", config, skills=(0.3, 0.9, 0.1, 0.9))
     capsys.readouterr()
     assert main(["engineer", "context", str(run), "--stage", "2"]) == 0
-    printed = capsys.readouterr().out
-    assert printed == (run / "stages/2/context.txt").read_text()
-    assert "The valid rate fell by" in printed
+    stdout = capsys.readouterr().out
+    assert stdout == (run / "stages/2/context.txt").read_text()
+    assert "The valid rate fell by" in stdout
 
 
 def test_failed_cases_have_the_most_frequent_kinds(tmp_path):
@@ -80,5 +80,5 @@ def test_failed_cases_have_the_most_frequent_kinds(tmp_path):
         counts.update({(group, kind): count for kind, count in tally.failures.items()})
     failures = [(case.group, case.failure) for case in evidence.failed_cases]
     assert len(set(failures)) == len(failures) == min(FAILED_CASES, len(counts))
-    frequent = [count for _, count in counts.most_common(len(failures))]
-    assert [counts[case] for case in failures] == frequent
+    expected_counts = [count for _, count in counts.most_common(len(failures))]
+    assert [counts[case] for case in failures] == expected_counts

@@ -52,28 +52,20 @@ def make_config(source: Path, target: Path) -> RunConfig:
 @pytest.fixture(scope="module")
 def rolled_back_run(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
     """Return a finished run whose last stage, the third, was rolled back with its weights."""
-    choice = {"gate": {"rollback": "checkpoint"}, "style": "full"}
+    settings = {"gate": {"rollback": "checkpoint"}, "style": "full"}
     path = tmp_path_factory.mktemp("runs") / "fallen"
-    run = RunDirectory(write_sample_run_with_tokenizer(path, choice, skills=(0.3, 0.5, 0.9, 0.1)))
+    run = RunDirectory(write_sample_run_with_tokenizer(path, settings, skills=(0.3, 0.5, 0.9, 0.1)))
     assert run.stage(3).gate.read().restored == "checkpoint"
     return run
 
 
 def test_run_from_another_takes_weights_design_history(source: Path, tmp_path: Path) -> None:
-    copied_run = RunDirectory(shutil.copytree(source, tmp_path / "first"))
+    run_copy = shutil.copytree(source, tmp_path / "first")
     new_run = RunDirectory(tmp_path / "second")
-    command = [
-        "run",
-        str(TINY),
-        "--from",
-        str(copied_run.path),
-        "--run-dir",
-        str(new_run.path),
-        "--set",
-    ]
+    command = ["run", str(TINY), "--from", str(run_copy), "--run-dir", str(new_run.path), "--set"]
     with without_vllm():
         assert main([*command, *OPTIONS, "--stop-after", "0"]) == 0
-        shutil.rmtree(copied_run.path)
+        shutil.rmtree(run_copy)
         assert main([command[0], *command[1:], *OPTIONS]) == 0
     first_run, new_config = RunDirectory(source), new_run.config()
     for name in ("policy/model.safetensors", "episodes.jsonl"):

@@ -60,9 +60,9 @@ def test_cached_prompts_give_equal_answers(boards: range):
     prompts = encode_prompts(config, policy, boards)  # type: ignore[arg-type]
     cached_answers = generate_answers(config, policy, engine, boards, title="", prompts=prompts)  # type: ignore[arg-type]
     assert policy.num_encoded == NUM_BOARDS
-    new_answers = generate_answers(config, policy, other_engine, boards, title="")  # type: ignore[arg-type]
+    uncached_answers = generate_answers(config, policy, other_engine, boards, title="")  # type: ignore[arg-type]
     assert policy.num_encoded == 2 * NUM_BOARDS
-    assert cached_answers == new_answers
+    assert cached_answers == uncached_answers
     assert engine.requests == other_engine.requests
     requests = [
         (request.seed, request.temperature, request.n, len(request.prompts))

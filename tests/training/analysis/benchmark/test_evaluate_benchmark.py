@@ -32,8 +32,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[ModelServer]:
-    with serve_model() as model:
-        yield model
+    with serve_model() as server:
+        yield server
 
 
 @pytest.fixture(autouse=True)
