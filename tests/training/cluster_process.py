@@ -121,7 +121,7 @@ class IndexSampler:
 class RankEngineer:
     """An engineer that says who asked it, and has no answer to a task without a number."""
 
-    name = "outside"
+    name = "rank"
 
     def propose(self, task: Any) -> Proposal:
         index = jax.process_index()
@@ -173,7 +173,7 @@ def exchange(output: Path) -> None:
     proposal, notes = engineer.propose(1), engineer.write("notes", 1)  # type: ignore[arg-type]
     with pytest.raises(EngineerError) as error_info:
         engineer.propose(None)  # type: ignore[arg-type]
-    spent = [str(error_info.value), error_info.value.spent.engineer_tokens]
+    error_fields = [str(error_info.value), error_info.value.spent.engineer_tokens]
     processes.require_same("equal values", {"a": np.arange(3)})
     values = {"a": np.arange(3) + index}
     mismatch_error = catch_message(PeerError, processes.require_same, "other values", values)
@@ -197,7 +197,7 @@ def exchange(output: Path) -> None:
         ],
         "shared": [message["index"], message["array"].tolist()],
         "refusal": refusal,
-        "engineer": [engineer.name, proposal.text, proposal.tokens, notes.text, *spent],
+        "engineer": [engineer.name, proposal.text, proposal.tokens, notes.text, *error_fields],
         "mismatch": mismatch_error,
         "addressable": sharded_array.is_fully_addressable,
         "gathered": gathered_array.tolist(),

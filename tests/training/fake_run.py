@@ -141,8 +141,8 @@ class StandInSampler:
         for index, prompt in enumerate(request.prompts):
             seed_text = json.dumps([self.weights, list(prompt), request.seed, index])
             rng = np.random.default_rng(list(hashlib.sha256(seed_text.encode()).digest()))
-            task = self._tokenizer.decode(prompt)
-            texts = [_write_answer(rng, task, request.form) for _ in range(request.n)]
+            prompt_text = self._tokenizer.decode(prompt)
+            texts = [_write_answer(rng, prompt_text, request.form) for _ in range(request.n)]
             groups.append([self._make_completion(text, request) for text in texts])
         return groups
 
@@ -154,22 +154,22 @@ class StandInSampler:
         )
 
 
-def _write_answer(rng: np.random.Generator, task: str, form: AnswerForm | None) -> str:
+def _write_answer(rng: np.random.Generator, prompt: str, form: AnswerForm | None) -> str:
     if form is not None:
         return _write_design(rng, form)
-    if groups := re.search(r"with the map sizes ([0-9, ]+) as keys", task):  # a context in words
-        properties = dict.fromkeys(groups[1].split(", "))
+    if match := re.search(r"with the map sizes ([0-9, ]+) as keys", prompt):  # a context in words
+        properties = dict.fromkeys(match[1].split(", "))
         return f"Diagnosis: too easy.\n{_write_design(rng, {'properties': properties})}"
-    if groups := re.findall(r"^n ?(\d+) ", task, re.MULTILINE):  # a compact context, free form
+    if groups := re.findall(r"^n ?(\d+) ", prompt, re.MULTILINE):  # a compact context, free form
         return "\n".join(f"n{group} {' '.join(rng.choice(list('=-+'), 3))}" for group in groups)
-    return _write_plan(rng, task)
+    return _write_plan(rng, prompt)
 
 
-def _write_plan(rng: np.random.Generator, task: str) -> str:
+def _write_plan(rng: np.random.Generator, prompt: str) -> str:
     """Each agent's shortest path on an empty board; every other plan begins with a random step."""
     action_lists: list[list[Action]] = []
-    for numbers in re.findall(r"\((\d+), (\d+)\) to \((\d+), (\d+)\)", task):
-        row, column, goal_row, goal_column = map(int, numbers)
+    for coordinates in re.findall(r"\((\d+), (\d+)\) to \((\d+), (\d+)\)", prompt):
+        row, column, goal_row, goal_column = map(int, coordinates)
         num_down, num_right = goal_row - row, goal_column - column
         action_lists.append([Action.DOWN if num_down > 0 else Action.UP] * abs(num_down))
         action_lists[-1] += [Action.RIGHT if num_right > 0 else Action.LEFT] * abs(num_right)

@@ -71,7 +71,7 @@ def test_first_process_shares_values_and_errors(exchange_records):
     for record in exchange_records:
         assert record["shared"] == [0, [0, 1, 2]]
         assert record["refusal"] == "refused by 0"
-        expected = ["outside", "asked by 0", 0, "notes by 0", "asked by 0", 5]
+        expected = ["rank", "asked by 0", 0, "notes by 0", "asked by 0", 5]
         assert record["engineer"] == expected
 
 

@@ -31,8 +31,7 @@ from training.run.directory import RunDirectory
 from training.run.typed_files import JsonLog
 from training.schema import load
 
-HERE = Path(__file__).parent
-PARITY = HERE / "environments/parity.yaml"
+PARITY = Path(__file__).parent / "environments/parity.yaml"
 # With a policy that knows no boards, all rewards of a real engine's few answers are 0.
 SETTINGS = ("model.pretrained=jaxlake-base", "warm_start.learning_rate=1e-4")
 
@@ -226,7 +225,7 @@ def test_linear_schedule_spans_a_rollback(tmp_path: Path, monkeypatch: pytest.Mo
     assert steps == list(range(0, 16, 2))
 
 
-def test_save_follows_synced_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_logs_are_synced_before_each_save(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[str] = []
     sync, save = JsonLog.sync, Checkpoints.save
     monkeypatch.setattr(JsonLog, "sync", lambda log: (calls.append("sync"), sync(log)))

@@ -171,8 +171,8 @@ def test_config_round_trips_with_transformers(name):
     hf_config = AutoConfig.for_model(**config.to_hf())
     assert DecoderConfig.from_hf(hf_config.to_dict()) == config
     assert hf_config.rope_parameters["rope_theta"] == config.rope_theta
-    for name in set(fields) - {"rope_theta", "rope_scaling", "head_dim"}:
-        assert getattr(hf_config, name) == fields[name]
+    for field in set(fields) - {"rope_theta", "rope_scaling", "head_dim"}:
+        assert getattr(hf_config, field) == fields[field]
     assert DecoderConfig(**fields) == config
 
 

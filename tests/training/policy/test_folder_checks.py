@@ -71,7 +71,7 @@ def test_weights_outside_the_folder_are_rejected(name, folder):
 
 @pytest.mark.parametrize("token_id", [4_000_000_000, -1, 1.5, True, "7"])
 @pytest.mark.parametrize("is_added_token", [True, False])
-def test_large_token_id_is_rejected(is_added_token, token_id, folder):
+def test_invalid_token_id_is_rejected(is_added_token, token_id, folder):
     tokenizer = json.loads((folder / "tokenizer.json").read_text())
     if is_added_token:
         tokenizer["added_tokens"].append({"id": token_id, "content": "x"})

@@ -237,7 +237,7 @@ def test_old_rotary_frequencies_are_ignored(folder):
 
 
 @pytest.mark.parametrize("name", DAMAGES)
-def test_broken_folder_is_rejected_by_name(name, folder):
+def test_load_error_names_the_damage(name, folder):
     damage, message_parts = DAMAGES[name]
     damage(folder)
     with pytest.raises(ModelFolderError) as error_info:

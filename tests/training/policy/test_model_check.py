@@ -120,7 +120,7 @@ def test_end_tokens_are_the_union_of_both_files(folder: Path, name: str) -> None
     assert open_tokenizer(folder, PromptConfig())[1] == (1, 2)
 
 
-def test_open_tokenizer_warns_if_turns_end_otherwise(
+def test_open_tokenizer_warns_if_turns_end_with_another_token(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     text = (folder / "chat_template.jinja").read_text().replace("<|im_end|>", "<|endoftext|>")

@@ -45,7 +45,7 @@ def test_peak_flops_use_the_longest_device_prefix(kind, dtype, peak):
     assert peak_tflops(SimpleNamespace(device_kind=kind), dtype) == peak
 
 
-def test_speed_is_work_per_second(monkeypatch):
+def test_compute_timing_fields_divides_work_by_seconds(monkeypatch):
     seconds = {"rollout": 2.0, "update": 0.5}
     monkeypatch.setattr(throughput, "peak_tflops", lambda *_: 0.004)
     config, work = load(TINY, ["model.mesh={fsdp: 2}"]), UpdateWork(1000, 1e9)

@@ -43,9 +43,9 @@ def read_scalars(folder: Path) -> dict[tuple[str, int], float]:
     return values
 
 
-def make_validation(valid: int) -> ValidationRecord:
+def make_validation(num_valid: int) -> ValidationRecord:
     scores = {"optimal_sum_of_costs": 2, "optimal_makespan": 2}
-    row = Rates(count=8, valid=valid, scores=scores, failures={"hole": 8 - valid}, isr=0.5)
+    row = Rates(count=8, valid=num_valid, scores=scores, failures={"hole": 8 - num_valid}, isr=0.5)
     return ValidationRecord(stage=1, groups={"3": row}, total=row)
 
 

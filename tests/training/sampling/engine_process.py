@@ -41,9 +41,9 @@ def start_engine(folder: Path, *, fsdp: int, num_workers: int) -> tuple[Policy, 
     return policy, params, VllmSampler(folder / "engine", settings)
 
 
-def corrupt_norm(tensors: Any, dtype: Any, sums: dict[str, Any]) -> Any:
+def corrupt_norm(tensors: Any, dtype: Any, checksums: dict[str, Any]) -> Any:
     """Move one number of the last norm by an ulp after its checksum is taken."""
-    for name, array in add_checksums(tensors, dtype, sums):
+    for name, array in add_checksums(tensors, dtype, checksums):
         values = np.array(array)
         if name == "model.norm.weight":
             values[0] = np.nextafter(values[0], np.inf)

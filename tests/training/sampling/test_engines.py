@@ -50,7 +50,7 @@ def test_vllm_rejects_gpus_of_other_trainers(
     assert expected in str(error_info.value)
 
 
-def test_worker_exception_raises_in_the_run():
+def test_worker_exception_becomes_a_sync_error():
     for error in (Exception("Call to update_weights method failed: no\nroom"), RuntimeError()):
         message = r"could not take the weights: \w+: (Call|no message)"
         with (

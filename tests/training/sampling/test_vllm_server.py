@@ -13,7 +13,7 @@ from training.sampling.vllm_server import VllmServer
 from training.schema import SamplingConfig
 from training.weight_transfer.checksums import SyncError
 
-REQUESTS = [{"prompt": [place, 7], "n": 1} for place in range(12)]
+REQUESTS = [{"prompt": [index, 7], "n": 1} for index in range(12)]
 
 
 @pytest.fixture

@@ -31,7 +31,7 @@ CONFIG_CASES = [
 
 
 @pytest.mark.parametrize(("path", "overrides"), CONFIG_CASES)
-def test_dump_reads_back(path: Path, overrides: list[str], tmp_path: Path):
+def test_dump_and_load_round_trip(path: Path, overrides: list[str], tmp_path: Path):
     config = load(path, overrides)
     dump_file = tmp_path / "copy.yaml"
     dump_file.write_text(dump(config))
@@ -39,7 +39,7 @@ def test_dump_reads_back(path: Path, overrides: list[str], tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("override", "words"),
+    ("override", "message_parts"),
     [
         ("grpo.learning_rte=1", ["grpo.learning_rte", "unknown key", "learning_rate"]),
         ("grpo.learning_rate=fast", ["grpo.learning_rate", "'fast'"]),
@@ -122,13 +122,13 @@ def test_dump_reads_back(path: Path, overrides: list[str], tmp_path: Path):
     ],
 )
 def test_invalid_value_is_named(
-    override: str, words: list[str], capsys: pytest.CaptureFixture[str]
+    override: str, message_parts: list[str], capsys: pytest.CaptureFixture[str]
 ):
     overrides = override.split("; ")
     assert main(["run", str(SCRATCH), "--dry-run", "--set", *overrides]) == 2
     error = capsys.readouterr().err
-    for word in words:
-        assert word in error
+    for part in message_parts:
+        assert part in error
     assert "Traceback" not in error
 
 
@@ -166,7 +166,7 @@ def test_binary_template_file_is_rejected(tmp_path: Path):
         load(SCRATCH, [f"prompt.template={template_file}"])
 
 
-def test_style_takes_every_style_of_a_prompt():
+def test_prompt_style_accepts_every_style():
     styles = [load(SCRATCH, [f"prompt.style={style}"]).prompt.style for style in PROMPT_STYLES]
     assert styles == list(PROMPT_STYLES)
 
@@ -196,7 +196,7 @@ def test_dry_run_rejects_invalid_engineers(capsys: pytest.CaptureFixture[str]):
     assert "engineer.kind: os:getcwd() must return an engineer" in capsys.readouterr().err
 
 
-def test_run_without_xgrammar_names_it_at_the_start(monkeypatch, capsys):
+def test_run_without_xgrammar_is_rejected_at_start(monkeypatch, capsys):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     settings = ["sampling.engine=jax", "engineer.kind=checkpoint"]
     assert main(["run", str(SCRATCH), "--dry-run", "--set", *settings]) == 2
@@ -215,7 +215,7 @@ def test_run_without_vllm_starts_nothing(monkeypatch, capsys, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("overrides", "share"),
+    ("overrides", "memory_fraction"),
     [
         (["engineer.kind=checkpoint"], 0.4),
         (["engineer.kind=rule"], 0.4),
@@ -226,10 +226,10 @@ def test_run_without_vllm_starts_nothing(monkeypatch, capsys, tmp_path):
         (["engineer.kind=base", f"{SERVER}={{address: 'http://host:8000'}}"], 0.4),
     ],
 )
-def test_vllm_engines_divide_the_memory(overrides: list[str], share: float):
+def test_vllm_engines_divide_the_memory(overrides: list[str], memory_fraction: float):
     overrides = [part for override in overrides for part in override.split("; ")]
     config = load(SCRATCH, ["sampling.gpu_memory_utilization=0.4", *overrides])
-    assert config.engine_sampling.gpu_memory_utilization == pytest.approx(share)
+    assert config.engine_sampling.gpu_memory_utilization == pytest.approx(memory_fraction)
     full_config = config.engine_sampling.model_copy(update={"gpu_memory_utilization": 0.4})
     assert full_config == config.sampling
 
@@ -287,7 +287,7 @@ def test_paper_config_takes_its_thinking_option():
         assert f"{key.partition('.')[2]} {value}" in text
 
 
-def test_smoke_config_scales_down_the_paper():
+def test_smoke_config_differs_from_paper_only_in_scale():
     trees = [
         load(ROOT / f"configs/{name}.yaml").model_dump(mode="json")
         for name in ("paper", "paper_smoke")
