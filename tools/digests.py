@@ -113,7 +113,7 @@ def _domain() -> Any:
     return lake_domain(bounds)
 
 
-def _views(seed: int, runs: int, stages: int) -> list[Any]:
+def _simulate_views(seed: int, runs: int, stages: int) -> list[Any]:
     """Return the views that an engineer reads after each stage of simulated runs."""
     from engineer.synthetic import simulate_run
 
@@ -135,8 +135,8 @@ def _rule_answers(view: Any) -> list[str]:
     from engineer.engineers.rule import compute_rule_edits, rule_configuration
 
     context = make_compact_context(view, _COMPACT_BLOCKS)
-    rows = edits_text(compute_rule_edits(context, view.domain), view.domain)
-    return [rows, answer_text(rule_configuration(view))]
+    edits = edits_text(compute_rule_edits(context, view.domain), view.domain)
+    return [edits, answer_text(rule_configuration(view))]
 
 
 def _review(text: str, view: Any, max_step: float | None) -> Any:
@@ -215,9 +215,9 @@ def _grpo_step(
 
     config = _config()
     run: Any = SimpleNamespace(config=config, policy=policy, reference=None)
-    encoded = [policy.encode_prompt(prompt) for prompt in prompts]
+    prompt_ids = [policy.encode_prompt(prompt) for prompt in prompts]
     batch = make_grpo_batch(
-        run, params, encoded, completions, rewards, width=40, bundles=2, minibatches=1
+        run, params, prompt_ids, completions, rewards, width=40, bundles=2, minibatches=1
     )
     loss = partial(summed_loss, graphdef=policy.graphdef, settings=config.grpo, temperature=1.0)
     differentiate = jit_gradients(jax.value_and_grad(loss, has_aux=True))
@@ -254,11 +254,11 @@ def _run_stages(folder: Path) -> Iterator[tuple[str, Any]]:
     directory = RunDirectory(folder)
     for stage in range(config.stages.count + 1):
         files = directory.stage(stage)
-        yield (f"answers {stage}", [_answer_fields(item) for item in files.episodes.read()])
+        yield (f"answers {stage}", [_answer_fields(record) for record in files.episodes.read()])
         if stage:
             yield (
                 f"attempts {stage}",
-                [[item.context, item.text, item.kind] for item in files.answers.read()],
+                [[record.context, record.text, record.kind] for record in files.answers.read()],
             )
             decision = files.decision.read()
             yield f"design {stage}", [decision.kind, decision.configuration.values()]
@@ -327,16 +327,16 @@ def _boards() -> Iterator[tuple[str, Any]]:
         for field, value in _generated_fields(generated).items():
             yield f"{name} {field}", value
         yield f"{name} solve", _solve(generated.instances)
-        random = [
+        random_boards = [
             _random_board(rng, 4 + i % 3, agents[i % len(agents)], 6, slots) for i in range(96)
         ]
-        yield f"{name} random boards", _solve(_instances(random))
+        yield f"{name} random boards", _solve(_instances(random_boards))
         plans = np.array(generated.solutions.plan)
         random_actions = rng.integers(0, 5, plans.shape, np.int8)
-        noisy = np.where(rng.random(plans.shape) < 0.05, random_actions, plans)
+        noisy_plans = np.where(rng.random(plans.shape) < 0.05, random_actions, plans)
         yield (
             f"{name} statistics",
-            _statistics(generated.instances, generated.solutions.needs_wait, noisy),
+            _statistics(generated.instances, generated.solutions.needs_wait, noisy_plans),
         )
 
 
@@ -349,8 +349,8 @@ def _random_board(
     corners[:, :agents] = np.stack(np.divmod(cells[: 2 * agents], size), -1).reshape(2, agents, 2)
     holes = np.ones((max_size, max_size), bool)
     holes[:size, :size] = False
-    blocked = cells[2 * agents : 2 * agents + (size * size - 2 * agents) // 3]
-    holes[np.divmod(blocked, size)] = True
+    hole_cells = cells[2 * agents : 2 * agents + (size * size - 2 * agents) // 3]
+    holes[np.divmod(hole_cells, size)] = True
     mask = np.arange(slots) < agents
     return {
         "holes": holes,
@@ -369,10 +369,10 @@ def _two_agent_prompts(count: int) -> list[str]:
 
 def _prompts() -> Iterator[tuple[str, Any]]:
     rng = np.random.default_rng(1)
-    boards = [_random_board(rng, 4 + i % 7, 1 + i % 5, 10, 5) for i in range(100)]
+    boards = [_random_board(rng, 4 + index % 7, 1 + index % 5, 10, 5) for index in range(100)]
     for style in ("full", "compact"):
         yield f"policy {style}", [_prompt(board, style) for board in boards]
-    views = _views(2, 20, 4)
+    views = _simulate_views(2, 20, 4)
     for style, blocks in (
         ("full", None),
         ("full", ("failure_breakdown",)),
@@ -386,9 +386,9 @@ def _prompts() -> Iterator[tuple[str, Any]]:
 
 def _reviews() -> Iterator[tuple[str, Any]]:
     rng = np.random.default_rng(4)
-    views = _views(5, 50, 4)
+    views = _simulate_views(5, 50, 4)
     answers = [
-        (_mutated(rng, text, views), view) for view in views for text in _rule_answers(view) * 5
+        (_mutate(rng, text, views), view) for view in views for text in _rule_answers(view) * 5
     ]
     for max_step in (None, 0.1):
         yield (
@@ -397,22 +397,22 @@ def _reviews() -> Iterator[tuple[str, Any]]:
         )
 
 
-_PIECES = (
+_FRAGMENTS = (
     *("{", "}", "[", "]", ":", ",", '"', "\n", "```json\n", "</think>", "<think>", "NaN", "1e999"),
     *("-1", "0", "2", "0.333", "null", "true", '"3"', '"7"', "n3", "n9 = = =", "\nn3 + - =\n", "é"),
     *('{"3":{}}', '"hole_ratio"', "+", "-", "=", " ", "\ud800"),
 )
 
 
-def _mutated(rng: np.random.Generator, text: str, views: Sequence[Any]) -> str:
+def _mutate(rng: np.random.Generator, text: str, views: Sequence[Any]) -> str:
     """Apply up to five random changes to a valid answer, and sometimes add text around it."""
     for _ in range(int(rng.integers(0, 6))):
         start = int(rng.integers(0, len(text) + 1))
         end = min(len(text), start + int(rng.choice([0, 0, 1, 1, 4, 40])))
-        piece = _PIECES[int(rng.integers(len(_PIECES)))] if rng.random() < 0.6 else ""
+        fragment = _FRAGMENTS[int(rng.integers(len(_FRAGMENTS)))] if rng.random() < 0.6 else ""
         if rng.random() < 0.3:  # a number that is out of range or off the grid
-            piece = f"{rng.uniform(-0.5, 1.5):.3f}"
-        text = text[:start] + piece + text[end:]
+            fragment = f"{rng.uniform(-0.5, 1.5):.3f}"
+        text = text[:start] + fragment + text[end:]
     if rng.random() < 0.3:
         alternatives = _rule_answers(views[int(rng.integers(len(views)))])
         text = f"I would try this.\n{alternatives[int(rng.integers(2))]}\nNo:\n{text}\nDone."
@@ -470,10 +470,10 @@ SECTIONS: dict[str, Callable[[], Iterator[tuple[str, Any]]]] = {
 # Hashing
 
 
-def plain(value: Any) -> Any:
+def to_plain(value: Any) -> Any:
     """Return nested lists, strings and integers that differ where values differ in a bit."""
     if isinstance(value, Mapping):
-        return {str(key): plain(value[key]) for key in sorted(value, key=str)}
+        return {str(key): to_plain(value[key]) for key in sorted(value, key=str)}
     if isinstance(value, str | bool | int | None):
         return value
     if isinstance(value, float):
@@ -482,17 +482,17 @@ def plain(value: Any) -> Any:
         array = np.asarray(value)
         return [str(array.dtype), list(array.shape), array.tobytes().hex()]
     if isinstance(value, Iterable):
-        return [plain(item) for item in value]
+        return [to_plain(item) for item in value]
     raise TypeError(f"cannot hash a {type(value).__name__}")
 
 
 def digest(value: Any) -> str:
     """Return the first 16 hexadecimal digits of the SHA-256 of a value."""
-    text = json.dumps(plain(value), sort_keys=True, separators=(",", ":"))
+    text = json.dumps(to_plain(value), sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def compute(sections: Sequence[str]) -> dict[str, dict[str, str]]:
+def compute_digests(sections: Sequence[str]) -> dict[str, dict[str, str]]:
     """Compute the digests of sections."""
     digests = {}
     for section in sections:
@@ -503,7 +503,7 @@ def compute(sections: Sequence[str]) -> dict[str, dict[str, str]]:
     return digests
 
 
-def differences(
+def find_differences(
     expected: Mapping[str, Mapping[str, str]], actual: Mapping[str, Mapping[str, str]]
 ) -> list[str]:
     """Name the digests that are not the expected ones."""
@@ -518,20 +518,20 @@ def differences(
 def main() -> int:
     """Write or check digests; exit status 1 if some differ."""
     parser = argparse.ArgumentParser(prog="python -m tools.digests", description=__doc__)
-    default = Path(os.environ.get("JAXLAKE_DIGESTS", ".digests.json"))
+    default_path = Path(os.environ.get("JAXLAKE_DIGESTS", ".digests.json"))
     mode = parser.add_mutually_exclusive_group(required=True)
-    mode.add_argument("--write", metavar="FILE", nargs="?", type=Path, const=default)
-    mode.add_argument("--check", metavar="FILE", nargs="?", type=Path, const=default)
+    mode.add_argument("--write", metavar="FILE", nargs="?", type=Path, const=default_path)
+    mode.add_argument("--check", metavar="FILE", nargs="?", type=Path, const=default_path)
     parser.add_argument("--only", action="append", choices=list(SECTIONS), metavar="SECTION")
     args = parser.parse_args()
-    digests = compute(args.only or list(SECTIONS))
+    digests = compute_digests(args.only or list(SECTIONS))
     if args.write is not None:
-        stored = json.loads(args.write.read_text()) if args.write.exists() else {}
-        args.write.write_text(json.dumps({**stored, **digests}, indent=1) + "\n")
+        stored_digests = json.loads(args.write.read_text()) if args.write.exists() else {}
+        args.write.write_text(json.dumps({**stored_digests, **digests}, indent=1) + "\n")
         return 0
-    wrong = differences(json.loads(args.check.read_text()), digests)
-    print("\n".join(wrong) or "all digests are the expected ones")
-    return 1 if wrong else 0
+    mismatches = find_differences(json.loads(args.check.read_text()), digests)
+    print("\n".join(mismatches) or "all digests are the expected ones")
+    return 1 if mismatches else 0
 
 
 if __name__ == "__main__":

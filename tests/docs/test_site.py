@@ -11,7 +11,7 @@ import yaml
 import jaxlake
 from tests.paths import ROOT
 from tools.docs_site.links import anchors
-from tools.docs_site.pages import Site, collect, navigation_problems
+from tools.docs_site.pages import Site, collect, find_navigation_problems
 from training.schema import dump, load
 
 
@@ -25,7 +25,7 @@ def test_site_has_no_dead_links(site: Site):
 
 
 def test_navigation_lists_each_page_once(site: Site):
-    assert navigation_problems(ROOT / "zensical.toml", set(site.pages)) == []
+    assert find_navigation_problems(ROOT / "zensical.toml", set(site.pages)) == []
 
 
 def test_reference_lists_each_public_name_once():

@@ -18,7 +18,7 @@ What `jaxlake COMMAND --help` prints. In short, and what else there is to know:
 [The command line](../command_line.md).
 """
 _WIDTH = "100"
-_NAME = re.compile(r"^ {4}([a-z][\w-]*)(?:\s{2,}\S.*)?$", re.MULTILINE)
+_COMMAND_NAME = re.compile(r"^ {4}([a-z][\w-]*)(?:\s{2,}\S.*)?$", re.MULTILINE)
 
 
 def commands_page() -> str:
@@ -28,25 +28,25 @@ def commands_page() -> str:
 
 def _command_sections(*command: str) -> Iterator[str]:
     """Yield the help of a command and of its subcommands."""
-    text = _help_of(*command)
+    text = _read_help(*command)
     if command:
         yield f"\n{'#' * (len(command) + 1)} jaxlake {' '.join(command)}\n\n```text\n{text}```\n"
-    nested = re.search(r"^ {2}(?:COMMAND|ACTION)\n((?: {4}.*\n)+)", text, re.MULTILINE)
-    for name in _NAME.findall(nested[1]) if nested else ():
+    subcommands = re.search(r"^ {2}(?:COMMAND|ACTION)\n((?: {4}.*\n)+)", text, re.MULTILINE)
+    for name in _COMMAND_NAME.findall(subcommands[1]) if subcommands else ():
         yield from _command_sections(*command, name)
 
 
-def _help_of(*command: str) -> str:
+def _read_help(*command: str) -> str:
     from jaxlake.command_line.entry import main
 
-    printed = io.StringIO()
+    output = io.StringIO()
     with (
         mock.patch.dict(os.environ, {"COLUMNS": _WIDTH}),
-        contextlib.redirect_stdout(printed),
+        contextlib.redirect_stdout(output),
         contextlib.suppress(SystemExit),
     ):
         main([*command, "--help"])
-    return printed.getvalue()
+    return output.getvalue()
 
 
 _CONFIGURATION = """\
@@ -70,21 +70,21 @@ def configuration_page() -> str:
 
 def _section_tables(section: dict[str, Any], schemas: dict[str, Any], name: str) -> Iterator[str]:
     """Yield a configuration section as a table, followed by its nested sections."""
-    required, inner = section.get("required", ()), []
+    required, subsections = section.get("required", ()), []
     yield from ("| key | takes | default | |", "|---|---|---|---|")
     for key, field in section.get("properties", {}).items():
         path = f"{name}.{key}" if name else key
-        nested = [
+        sections = [
             schemas[schema] for schema in _references(field) if "properties" in schemas[schema]
         ]
-        inner += [(path, schema) for schema in nested]
+        subsections += [(path, schema) for schema in sections]
         default = "required" if key in required else _default_text(field.get("default"))
-        accepted = " or ".join(dict.fromkeys(_accepted_types(field, schemas)))
-        accepted = (
-            accepted.replace("a section", f"[a section](#{slug(path)})") if nested else accepted
+        type_text = " or ".join(dict.fromkeys(_accepted_types(field, schemas)))
+        type_text = (
+            type_text.replace("a section", f"[a section](#{slug(path)})") if sections else type_text
         )
-        yield f"| `{key}` | {accepted} | {default} | {_table_text(field.get('description', ''))} |"
-    for path, schema in inner:
+        yield f"| `{key}` | {type_text} | {default} | {_table_text(field.get('description', ''))} |"
+    for path, schema in subsections:
         suffix = " (of an environment of your own)" if schema["title"].startswith("Other") else ""
         yield from ("", f"{'#' * min(path.count('.') + 2, 4)} {path}{suffix}", "")
         if description := _table_text(schema.get("description", "").split("\n\n")[0]):
@@ -115,16 +115,16 @@ def _accepted_types(field: dict[str, Any], schemas: dict[str, Any]) -> Iterator[
         item = " or ".join(_accepted_types(field.get("items", {}), schemas))
         yield f"list of {item or 'values'}"
     elif "type" in field:
-        yield _KINDS.get(field["type"], field["type"]) + _range_text(field)
+        yield _TYPES.get(field["type"], field["type"]) + _range_text(field)
 
 
-_KINDS = {"boolean": "`true`, `false`", "integer": "integer", "object": "mapping", "string": "text"}
+_TYPES = {"boolean": "`true`, `false`", "integer": "integer", "object": "mapping", "string": "text"}
 
 
 def _range_text(field: dict[str, Any]) -> str:
     signs = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
-    limits = [f"{sign} {field[key]:.12g}" for key, sign in signs.items() if key in field]
-    return f" {', '.join(limits)}" if limits else ""
+    bounds = [f"{sign} {field[key]:.12g}" for key, sign in signs.items() if key in field]
+    return f" {', '.join(bounds)}" if bounds else ""
 
 
 def _default_text(default: Any) -> str:

@@ -38,16 +38,16 @@ def rewrite_links(page: str, follow: Callable[[int, str, str], str]) -> str:
 
 def anchors(page: str) -> set[str]:
     """Return the anchors of a page: GitHub's anchors of headings, and documented objects."""
-    names: set[str] = set()
+    anchor_names: set[str] = set()
     counts: dict[str, int] = {}
     for _, line in _text_lines(page):
         if heading := _HEADING.match(line):
             name = slug(heading[2])
             count = counts[name] = counts.get(name, -1) + 1
-            names.add(f"{name}-{count}" if count else name)
+            anchor_names.add(f"{name}-{count}" if count else name)
         elif directive := _OBJECT.match(line):
-            names.add(directive[1])
-    return names
+            anchor_names.add(directive[1])
+    return anchor_names
 
 
 def slug(heading: str) -> str:

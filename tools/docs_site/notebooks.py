@@ -22,12 +22,12 @@ def notebook_page(notebook: Path, name: str) -> tuple[str, dict[str, bytes]]:
         for output in cell.get("outputs", ()):
             text, picture = _read_output(output)
             if picture is not None:
-                file = f"{name}-{len(pictures) + 1}.{text}"
-                pictures[file] = picture
-                parts.append(f"![output of the cell above]({file})")
+                file_name = f"{name}-{len(pictures) + 1}.{text}"
+                pictures[file_name] = picture
+                parts.append(f"![output of the cell above]({file_name})")
             elif text.strip():
-                shown = text[:MAX_OUTPUT_LENGTH].rstrip()
-                parts.append(f"```text\n{shown}\n```")
+                excerpt = text[:MAX_OUTPUT_LENGTH].rstrip()
+                parts.append(f"```text\n{excerpt}\n```")
     return "\n\n".join(parts) + "\n", pictures
 
 

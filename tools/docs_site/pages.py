@@ -86,8 +86,8 @@ def _docs_pages(root: Path) -> Iterator[tuple[str, str]]:
             _ALL_NAMES.sub(lambda match: _reference_directives(root, match[1]), text),
         )
     if (docs / "reference").is_dir():
-        for site_path, write in _GENERATED.items():
-            yield site_path, write()
+        for site_path, make_page in _GENERATED.items():
+            yield site_path, make_page()
 
 
 def _find_site_path(
@@ -128,25 +128,25 @@ def public_names(root: Path, package: str) -> list[str]:
     return [name for name in names if not name.startswith("_")]
 
 
-def navigation_problems(config: Path, pages: set[str]) -> list[str]:
+def find_navigation_problems(config: Path, pages: set[str]) -> list[str]:
     """Return the pages that are missing, repeated or unknown in `nav` of zensical.toml.
 
     Plans and copies of linked files need no entry, because pages link to them.
     """
     nav_pages = list(
-        _nav_pages(tomllib.loads(config.read_text(encoding="utf-8"))["project"]["nav"])
+        _list_nav_pages(tomllib.loads(config.read_text(encoding="utf-8"))["project"]["nav"])
     )
-    listed = {page for page in pages if not page.startswith(_UNLISTED)}
-    problems = [f"nav: {page} is not listed" for page in sorted(listed - set(nav_pages))]
+    listed_pages = {page for page in pages if not page.startswith(_UNLISTED)}
+    problems = [f"nav: {page} is not listed" for page in sorted(listed_pages - set(nav_pages))]
     problems += [f"nav: {page} does not exist" for page in sorted(set(nav_pages) - pages)]
-    repeated = {page for page in nav_pages if nav_pages.count(page) > 1}
-    return problems + [f"nav: {page} is listed twice" for page in sorted(repeated)]
+    repeated_pages = {page for page in nav_pages if nav_pages.count(page) > 1}
+    return problems + [f"nav: {page} is listed twice" for page in sorted(repeated_pages)]
 
 
-def _nav_pages(entries: list[Any]) -> Iterator[str]:
+def _list_nav_pages(entries: list[Any]) -> Iterator[str]:
     for entry in entries:
         for value in entry.values():
             if isinstance(value, list):
-                yield from _nav_pages(value)
+                yield from _list_nav_pages(value)
             else:
                 yield value

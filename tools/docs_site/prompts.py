@@ -55,8 +55,8 @@ def prompts_page() -> str:
     board = parse_grid(_BOARD, max_size=len(_BOARD), max_agents=2)
     boards = jax.tree.map(lambda leaf: np.stack([leaf] * len(_ANSWERS)), (board, solve(board)))
     answers = [SampledAnswer(text, 0, truncated=False) for text in _ANSWERS]
-    failed = judge_answers(config, InstanceSet(*boards), answers)
-    cases = make_stage_result(config, 2, None, failed, (), {}).evidence.failed_cases
+    failed_answers = judge_answers(config, InstanceSet(*boards), answers)
+    cases = make_stage_result(config, 2, None, failed_answers, (), {}).evidence.failed_cases
 
     domain = lake_domain(config.lake.bounds.model_copy(update={"sizes": _SIZES}))
     view = simulate_run(np.random.default_rng(_SEED), domain, stages=2)[-1]
