@@ -10,7 +10,7 @@ import pytest
 from jaxlake.command_line.entry import main
 
 
-class Result(NamedTuple):
+class CommandResult(NamedTuple):
     """Exit status and output of one call of `jaxlake`."""
 
     status: int
@@ -24,15 +24,15 @@ class Result(NamedTuple):
 
 
 @pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Callable[..., Result]:
+def cli(capsys: pytest.CaptureFixture[str]) -> Callable[..., CommandResult]:
     """Return a function that calls `jaxlake` and returns its status and output."""
 
-    def run_command(*arguments: object) -> Result:
+    def run_command(*arguments: object) -> CommandResult:
         try:
             status = main([str(argument) for argument in arguments])
         except SystemExit as error:
             status = int(error.code or 0)
-        return Result(status, *capsys.readouterr())
+        return CommandResult(status, *capsys.readouterr())
 
     return run_command
 

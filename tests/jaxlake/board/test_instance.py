@@ -127,8 +127,8 @@ def test_jit_returns_unknown_for_invalid_boards():
     boards = [board for board, _ in INVALID_BOARDS] + [BOARD]
     solutions = jax.device_get(jax.jit(jax.vmap(jaxlake.solve))(stack_instances(boards)))
     assert solutions.status.tolist() == [Status.UNKNOWN] * len(INVALID_BOARDS) + [Status.OPTIMAL]
-    unknown = jax.device_get(unknown_solution(64, 3))
-    for name, leaf in vars(unknown).items():
+    no_solution = jax.device_get(unknown_solution(64, 3))
+    for name, leaf in vars(no_solution).items():
         np.testing.assert_array_equal(
             getattr(solutions, name)[:-1], [leaf] * len(INVALID_BOARDS), name
         )

@@ -141,15 +141,15 @@ def test_verify_matches_python_reference(corrupted_plans):
             getattr(outcomes, name)[i] for name in ("agent", "time", "sum_of_costs", "makespan")
         ]
         assert actual == [-1 if value is None else value for value in expected], i
-        comparable = verdict.failure is None and optima.status[i] == Status.OPTIMAL
+        is_comparable = verdict.failure is None and optima.status[i] == Status.OPTIMAL
         equal_costs = (optima.sum_of_costs[i] == actual[2], optima.makespan[i] == actual[3])
-        optimal = (outcomes.optimal_sum_of_costs[i], outcomes.optimal_makespan[i])
-        assert optimal == (comparable and equal_costs[0], comparable and equal_costs[1]), i
+        optimal_flags = (outcomes.optimal_sum_of_costs[i], outcomes.optimal_makespan[i])
+        assert optimal_flags == tuple(is_comparable and equal for equal in equal_costs), i
         assert outcomes.at_goal[i].tolist() == at_goal[i], i
-        flags.add((comparable, *map(bool, optimal)))
+        flags.add((is_comparable, *map(bool, optimal_flags)))
         seen_kinds.add((failure, int(batch.agent_mask[i].sum())))
-    kinds = [kind for kind in Failure if kind != Failure.PARSE_ERROR]
-    assert seen_kinds == {(kind, num_agents) for kind in kinds for num_agents in (2, 3, 4)}
+    failures = [kind for kind in Failure if kind != Failure.PARSE_ERROR]
+    assert seen_kinds == {(kind, num_agents) for kind in failures for num_agents in (2, 3, 4)}
     assert flags == {(False, False, False), *product([True], [True, False], [True, False])}
 
 

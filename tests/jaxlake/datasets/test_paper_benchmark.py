@@ -107,7 +107,7 @@ def test_files_load_as_published_rows(benchmark):
 def test_record_covers_the_whole_benchmark():
     record = read_published_record()
     assert (record["version"], record["rows"]) == ("v2", 3150)
-    assert list(record["cells"]) == [cell_name(agents, size) for agents, size in V2.cells]
+    assert list(record["cells"]) == [cell_name(num_agents, size) for num_agents, size in V2.cells]
     assert {cell["rows"] for cell in record["cells"].values()} == {150}
     # The stated rule changes one cell: 3 agents on 3x3 leave room for 3 holes, not 4.
     changed_cells = {name for name, cell in record["cells"].items() if cell["fewer_holes"]}

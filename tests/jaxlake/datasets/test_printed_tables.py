@@ -29,15 +29,15 @@ def test_published_marks_match_exact_arithmetic():
     for field in ("valid", "optimal"):
         rates_by_row: dict[tuple[str, str], list[Fraction]] = {}
         for row in rows:
-            printed = Fraction(row[f"{field}_pct"])
+            published_rate = Fraction(row[f"{field}_pct"])
             if row["size"] == "all":
                 continue
             rates = [Fraction(100 * k, 150) for k in range(151)]
-            matches = [rate for rate in rates if abs(rate - printed) <= Fraction(1, 200)]
+            matches = [rate for rate in rates if abs(rate - published_rate) <= Fraction(1, 200)]
             if not matches:
                 expected.add((row["num_agents"], row["model"], row["size"], field))
             rates_by_row.setdefault((row["num_agents"], row["model"]), []).append(
-                matches[0] if matches else printed
+                matches[0] if matches else published_rate
             )
         for row in rows:
             cell_rates = rates_by_row[row["num_agents"], row["model"]]

@@ -48,7 +48,7 @@ MIXTURES = [
         data_ratio=[0.2, 0.1, 0.3, 0.25, 0.15],
     ),
 ]
-STACKED = jax.tree.map(lambda *leaves: jnp.stack(leaves), *MIXTURES)
+STACKED_PARAMS = jax.tree.map(lambda *leaves: jnp.stack(leaves), *MIXTURES)
 COUNTER_NAMES = ("candidates", "solvable", "unsolvable", "unknown", "duplicates")
 
 
@@ -111,8 +111,8 @@ def test_requests_are_split_by_share_in_component_order(generation, index):
         assert filled.sum() == num_requested[component] - num_missing
     for leaf in jax.tree.leaves(result.instances):
         assert not leaf[~result.filled].any()
-    missing = select_rows(result.solutions, ~result.filled)
-    assert_same(missing, jax.vmap(lambda _: unknown_solution(HORIZON, 2))(missing.status))
+    missing_rows = select_rows(result.solutions, ~result.filled)
+    assert_same(missing_rows, jax.vmap(lambda _: unknown_solution(HORIZON, 2))(missing_rows.status))
 
 
 def test_infeasible_boards_are_missing(generation):
@@ -218,7 +218,7 @@ def test_boards_are_independent_of_the_batch_size(generation):
 def test_vmapped_generate_equals_single_calls(generation):
     jit_generate, results = generation
     keys = jnp.stack([jax.random.key(8), jax.random.key(7)])
-    products = jax.vmap(jax.vmap(jit_generate, (None, 0)), (0, None))(keys, STACKED)
+    products = jax.vmap(jax.vmap(jit_generate, (None, 0)), (0, None))(keys, STACKED_PARAMS)
     assert products.filled.shape == (2, 3, NUM_BOARDS)
     for row, result in enumerate(results):
         assert_same(result, jax.tree.map(lambda leaf, row=row: leaf[1, row], products))
@@ -307,7 +307,11 @@ def _make_unchecked_params(**fields):
         ({"max_agents": 6}, ValueError, r"max_agents must be in \[1, 5\], got 6"),
         ({"batch_size": 0}, ValueError, "batch_size must be in .*, got 0"),
         ({"max_candidates": -1}, ValueError, "max_candidates must be in .*, got -1"),
-        ({"params": STACKED}, ValueError, r"params.size must have shape \(S,\), .*, got \(3, 5\)"),
+        (
+            {"params": STACKED_PARAMS},
+            ValueError,
+            r"params.size must have shape \(S,\), .*, got \(3, 5\)",
+        ),
         ({"key": MIXTURES[0]}, TypeError, r"key must be a typed key .* got LakeParams"),
         ({"params": jax.random.key(0)}, TypeError, "params must be a LakeParams, got .*Array"),
         (

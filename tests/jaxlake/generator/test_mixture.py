@@ -113,9 +113,9 @@ def test_shares_follow_largest_remainders(hundredths, n):
     for count, share in zip(counts, exact_shares, strict=True):
         assert abs(count - share) < 1 + tolerance
     pairs = list(zip(counts, exact_shares, strict=True))
-    rounded_up = [share % 1 for count, share in pairs if count > share]
-    rounded_down = [share % 1 for count, share in pairs if count < share]
-    smallest, largest = min(rounded_up, default=1), max(rounded_down, default=0)
+    up_remainders = [share % 1 for count, share in pairs if count > share]
+    down_remainders = [share % 1 for count, share in pairs if count < share]
+    smallest, largest = min(up_remainders, default=1), max(down_remainders, default=0)
     assert smallest >= largest - 2 * tolerance
 
 

@@ -22,10 +22,11 @@ def fill_small_quotas(seed, no_wait, wait, *seen_boards, oversample=False):
     """Fill quotas of 2x2 boards; return the results and the numbers of candidates."""
     params = lake_params([2, 4], [0.0, 0.3])
     quotas = np.array([[no_wait, wait], [0, 0]])
-    seen = DigestSet(*seen_boards)
-    num_seen = len(seen)
-    result = fill_quotas(jax.random.key(seed), params, quotas, seen, OPTIONS, oversample=oversample)
-    assert len(seen) == num_seen + len(result.boards) == num_seen + result.counts.sum()
+    digests = DigestSet(*seen_boards)
+    num_seen = len(digests)
+    key = jax.random.key(seed)
+    result = fill_quotas(key, params, quotas, digests, OPTIONS, oversample=oversample)
+    assert len(digests) == num_seen + len(result.boards) == num_seen + result.counts.sum()
     counts = {name: values[0] for name, values in result.counters.items()}
     assert counts["candidates"] == counts["solvable"]
     assert counts["unsolvable"] == counts["unknown"] == 0

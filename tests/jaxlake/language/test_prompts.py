@@ -34,9 +34,9 @@ def test_prompt_contains_board_starts_and_goals(style, rows):
 
 @pytest.mark.parametrize("style", PROMPT_STYLES)
 def test_prompt_excludes_padding_and_answer(style):
-    unpadded = parse_grid(TWO_AGENTS, max_size=3, max_agents=2)
-    assert render(unpadded, style) == render(make_board(TWO_AGENTS), style)
-    assert render(unpadded, style).endswith("\n")
+    board = parse_grid(TWO_AGENTS, max_size=3, max_agents=2)
+    assert render(board, style) == render(make_board(TWO_AGENTS), style)
+    assert render(board, style).endswith("\n")
 
 
 @pytest.mark.parametrize("style", ["full", "reasoned"])

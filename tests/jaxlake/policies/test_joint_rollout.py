@@ -33,10 +33,10 @@ def _make_boards(grids):
 
 def _roll_out_batch(policy, boards, **options):
     """Play boards in a batch of constant size, so that tests share compiled programs."""
-    count = len(boards.size)
+    num_boards = len(boards.size)
     play = jax.jit(partial(roll_out, policy=policy, max_steps=MAX_STEPS, **options))
-    batch = select_rows(boards, np.arange(BATCH_SIZE) % count)
-    return select_rows(play(jax.random.key(0), instances=batch), slice(count))
+    batch = select_rows(boards, np.arange(BATCH_SIZE) % num_boards)
+    return select_rows(play(jax.random.key(0), instances=batch), slice(num_boards))
 
 
 @pytest.fixture(scope="module")

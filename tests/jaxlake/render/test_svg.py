@@ -30,7 +30,7 @@ FAILED_PLANS = [
     (OPEN_GRID, "/", "goal_not_reached", "agents 0 and 1 at (0, 0) and (0, 2)"),
 ]
 _verify = jax.jit(verify)
-UNKNOWN = unknown_solution(8, 2)
+NO_SOLUTION = unknown_solution(8, 2)
 
 
 def verify_plan(grid: list[str], plan: list[list[str]]) -> tuple[str | None, int, int]:
@@ -39,19 +39,19 @@ def verify_plan(grid: list[str], plan: list[list[str]]) -> tuple[str | None, int
     actions = np.zeros((8, 2), np.int8)
     for agent, moves in enumerate(plan):
         actions[: len(moves), agent] = [Action[move] for move in moves]
-    outcome = _verify(instance, actions, np.int32(max(map(len, plan))), np.bool_(True), UNKNOWN)
+    outcome = _verify(instance, actions, np.int32(max(map(len, plan))), np.bool_(True), NO_SOLUTION)
     failure = Failure(int(outcome.failure))
     label = None if failure is Failure.NONE else failure.label
     return label, int(outcome.agent), int(outcome.time)
 
 
-def find_final_cells(svg: str, columns: int) -> list[tuple[float, float]]:
+def find_final_cells(svg: str, num_columns: int) -> list[tuple[float, float]]:
     """Return the final (row, column) of each agent's disc, computed from pixels."""
     root = ElementTree.fromstring(svg)
     ground = next(
         element for element in root.iter(f"{SVG}rect") if element.get("class") == "ground"
     )
-    border = (float(ground.get("width", "")) - columns * CELL_SIZE) / 2
+    border = (float(ground.get("width", "")) - num_columns * CELL_SIZE) / 2
     left, top = float(ground.get("x", "")) + border, float(ground.get("y", "")) + border
     cells: list[tuple[float, float]] = []
     for agent in itertools.count():

@@ -84,11 +84,11 @@ def make_instances(grids: list[Board], max_size: int, max_agents: int) -> jaxlak
 def _make_instance(grid: Board, max_size: int, max_agents: int) -> jaxlake.Instance:
     if not isinstance(grid, GridBoard):
         return jaxlake.parse_grid(grid, max_size=max_size, max_agents=max_agents)
-    holes, corners = np.ones((max_size, max_size), bool), np.zeros((2, max_agents, 2), np.int8)
+    holes, endpoints = np.ones((max_size, max_size), bool), np.zeros((2, max_agents, 2), np.int8)
     holes[tuple(np.transpose(list(grid.free)))] = False
     num_agents = len(grid.starts)
-    corners[:, :num_agents] = grid.starts, grid.goals
-    return numpy_instance(holes, grid.size, *corners, num_agents)
+    endpoints[:, :num_agents] = grid.starts, grid.goals
+    return numpy_instance(holes, grid.size, *endpoints, num_agents)
 
 
 def draw_pool(

@@ -10,20 +10,20 @@ from jaxlake.solver.certificates import prepare_boards
 from jaxlake.solver.pairs.arrivals import EXCESSES, staircases
 from tests.jaxlake.solver.boards import draw_grids, draw_starts_on_goals, make_instances
 
-NUM_BOARDS, SIZE, MAX_DELAY = 120, 4, 5
+NUM_BOARDS, MAX_SIZE, MAX_DELAY = 120, 4, 5
 
 
 @pytest.fixture(scope="module")
 def grids():
-    options = {"sizes": (3, SIZE), "agent_counts": (2,), "hole_ratio": 0.6}
+    options = {"sizes": (3, MAX_SIZE), "agent_counts": (2,), "hole_ratio": 0.6}
     grids = draw_grids(3, 3 * NUM_BOARDS // 2, **options)
     grids += draw_starts_on_goals(4, NUM_BOARDS, **options)
-    solvable = [grid for grid in grids if oracles.least_sum_of_costs(grid) is not None]
-    return solvable[:NUM_BOARDS]
+    solvable_grids = [grid for grid in grids if oracles.least_sum_of_costs(grid) is not None]
+    return solvable_grids[:NUM_BOARDS]
 
 
 def _compute_staircases(grids, limits):
-    boards = make_instances(grids, SIZE, 2)
+    boards = make_instances(grids, MAX_SIZE, 2)
     arguments = (jnp.asarray(leaf) for leaf in (~boards.holes, boards.starts, boards.goals))
     solo_distances = prepare_boards(boards, limits).solo_distances
     return np.asarray(staircases(*arguments, solo_distances, jnp.ones(len(grids), bool), limits))

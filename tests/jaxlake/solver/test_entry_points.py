@@ -141,15 +141,15 @@ def test_solve_matches_oracles_for_any_static_size(max_size):
 @pytest.mark.slow
 def test_solutions_are_independent_of_the_batch():
     boards = make_instances(draw_grids(5, FULL_BATCH), **FULL_SHAPE)
-    reference = _solve_full(boards)
+    expected = _solve_full(boards)
     order = np.random.default_rng(0).permutation(FULL_BATCH)
     shuffled_solutions = _solve_full(jax.tree.map(lambda leaf: leaf[order], boards))
     repeated_solutions = _solve_full(
         jax.tree.map(lambda leaf: leaf[np.zeros(FULL_BATCH, int)], boards)
     )
     for name in ANSWER_FIELDS:
-        assert (getattr(shuffled_solutions, name) == getattr(reference, name)[order]).all(), name
-        assert (getattr(repeated_solutions, name) == getattr(reference, name)[0]).all(), name
+        assert (getattr(shuffled_solutions, name) == getattr(expected, name)[order]).all(), name
+        assert (getattr(repeated_solutions, name) == getattr(expected, name)[0]).all(), name
     for leaf in jax.tree.leaves(repeated_solutions):
         assert (leaf == leaf[:1]).all()
 
@@ -256,8 +256,8 @@ def test_invalid_arguments_raise():
 def test_empty_batch_returns_empty_solutions(slots):
     grid = ["S G F", "F F F", "F F F"]
     empty_batch = jax.tree.map(lambda leaf: leaf[:0], make_instances([grid], 3, slots))
-    reference = unknown_solution(jaxlake.DEFAULT_HORIZON, slots)
+    no_solution = unknown_solution(jaxlake.DEFAULT_HORIZON, slots)
     for solve_function in (solve_batch, jax.jit(solve_batch), jax.vmap(jaxlake.solve)):
         solutions = solve_function(empty_batch)
-        for leaf, expected in zip(*map(jax.tree.leaves, (solutions, reference)), strict=True):
+        for leaf, expected in zip(*map(jax.tree.leaves, (solutions, no_solution)), strict=True):
             assert (leaf.shape, leaf.dtype) == ((0, *expected.shape), expected.dtype)

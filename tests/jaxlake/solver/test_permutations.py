@@ -101,10 +101,11 @@ def test_shared_permutation_search_gives_equal_proofs(boards_at_once):
         for _ in range(200):
             cells = list(rng.choice(patterns))
             num_agents = rng.choice((2, 3))
-            corners = rng.sample([i for i, cell in enumerate(cells) if cell == "F"], 2 * num_agents)
+            free = [i for i, cell in enumerate(cells) if cell == "F"]
+            endpoints = rng.sample(free, 2 * num_agents)
             letters = "SsA"[:num_agents] + "Gga"[:num_agents]
-            for corner, letter in zip(corners, letters, strict=True):
-                cells[corner] = letter
+            for endpoint, letter in zip(endpoints, letters, strict=True):
+                cells[endpoint] = letter
             grids.append([" ".join(cells[size * row : size * row + size]) for row in range(size)])
         unsolvable_mask = np.array([not oracles.solvable(grid) for grid in grids])
         boards = make_instances(grids, size, MAX_AGENTS)

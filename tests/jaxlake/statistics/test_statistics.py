@@ -76,14 +76,14 @@ def _count_rows(batch) -> dict[tuple, dict]:
     for i in np.flatnonzero(mask):
         symbols = [symbol for row in grids[i] for symbol in row.split(" ")]
         num_agents = sum(symbol in "SsABC" for symbol in symbols)
-        hole_tenth = 10 * symbols.count("H") // len(symbols)
-        key = (len(grids[i]), num_agents, hole_tenth, bool(solutions.needs_wait[i]))
+        hole_decile = 10 * symbols.count("H") // len(symbols)
+        key = (len(grids[i]), num_agents, hole_decile, bool(solutions.needs_wait[i]))
         rows_by_key.setdefault(key, []).append(int(i))
     table = {}
     for key, rows in rows_by_key.items():
         valid_rows = [i for i in rows if outcomes.failure[i] == Failure.NONE]
-        comparable = [i for i in valid_rows if solutions.status[i] == Status.OPTIMAL]
-        entry = {"total": len(rows), "valid": len(valid_rows), "compared": len(comparable)}
+        comparable_rows = [i for i in valid_rows if solutions.status[i] == Status.OPTIMAL]
+        entry = {"total": len(rows), "valid": len(valid_rows), "compared": len(comparable_rows)}
         entry["csr"] = Fraction(len(valid_rows), len(rows))
         at_goal = sum(int(outcomes.at_goal[i].sum()) for i in rows)
         entry["isr"] = Fraction(at_goal, key[1] * len(rows))
@@ -96,7 +96,7 @@ def _count_rows(batch) -> dict[tuple, dict]:
             costs = [int(getattr(outcomes, name)[i]) for i in valid_rows]
             excesses = [
                 int(getattr(outcomes, name)[i]) - int(getattr(solutions, name)[i])
-                for i in comparable
+                for i in comparable_rows
             ]
             entry[f"mean_{name}"] = Fraction(sum(costs), len(costs)) if costs else None
             entry[f"mean_excess_{name}"] = (

@@ -60,8 +60,8 @@ def main(command_or_address: str, *arguments: str) -> None:
     if command_or_address == "kill":
         run_and_die(*arguments)
         return
-    processes, index, directory = arguments
-    jax.distributed.initialize(command_or_address, int(processes), int(index))
+    num_processes, index, directory = arguments
+    jax.distributed.initialize(command_or_address, int(num_processes), int(index))
     assert run(make_spec(tables=True), directory)
 
 

@@ -281,10 +281,10 @@ def test_link_out_of_a_sweep_is_rejected(sweep_folder, tmp_path):
 
 
 def test_create_or_verify_keeps_files_of_another_writer(tmp_path):
-    temporary = tmp_path / ".manifest.json.999.tmp"
-    temporary.touch()
+    temporary_file = tmp_path / ".manifest.json.999.tmp"
+    temporary_file.touch()
     SweepFolder(tmp_path, make_spec()).create_or_verify()
-    assert set(read_files(tmp_path)) == {"manifest.json", temporary.name}
+    assert set(read_files(tmp_path)) == {"manifest.json", temporary_file.name}
 
 
 @pytest.mark.parametrize("part", [(-1, 2), (2, 2), (0, 0)])

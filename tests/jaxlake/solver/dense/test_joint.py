@@ -61,9 +61,9 @@ def _prepare(grids, size, num_slots):
         makespan_bounds=bounds,
         cost_bounds=bounds,
     )
-    prepared = prepare_boards(batch, limits_for())
-    active_mask = jnp.all(prepared.solo_distances < NEVER, axis=0)
-    sizes = component_sizes(prepared, active_mask, limits_for())
+    prepared_boards = prepare_boards(batch, limits_for())
+    active_mask = jnp.all(prepared_boards.solo_distances < NEVER, axis=0)
+    sizes = component_sizes(prepared_boards, active_mask, limits_for())
     return boards, np.asarray(active_mask), np.asarray(sizes)
 
 
@@ -166,11 +166,11 @@ def test_blocks_match_whole_sets_and_oracles(num_slots):
     assert kinds >= {f"needs_wait={wait}, excess 2" for wait in (True, False)}
 
     # Skipping costs beyond known bounds does not change results, even for tight bounds.
-    for below, above in ((0, 0), (3, 1), (9, 40)):
+    for lower_margin, upper_margin in ((0, 0), (3, 1), (9, 40)):
 
-        def make_bounds(best, below=below, above=above):
-            best = best.astype(np.int32)
-            bounds = np.stack([np.maximum(best - below, 0), best + above])
+        def make_bounds(optima, lower_margin=lower_margin, upper_margin=upper_margin):
+            optima = optima.astype(np.int32)
+            bounds = np.stack([np.maximum(optima - lower_margin, 0), optima + upper_margin])
             return np.where(answers.optimal, bounds, np.array([[0], [NEVER]]))
 
         bounded_boards = boards._replace(
