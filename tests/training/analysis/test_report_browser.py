@@ -107,7 +107,7 @@ def test_filters_list_matching_episodes(open_page: OpenPage, run_with_attacks: P
     assert read_ids(page) == failed_ids
 
 
-def test_hostile_model_texts_stay_text(open_page: OpenPage):
+def test_hostile_model_texts_are_escaped(open_page: OpenPage):
     page = open_page()
     title = page.title()
     assert page.inner_text("#said") == ATTACK

@@ -138,7 +138,7 @@ def test_designs_and_answers_are_counted(study_copy):
         assert {kind: n for kind, n in arm["designs"]["answers"].items() if n} == answer_kinds
 
 
-def test_run_with_another_budget_is_named(study_copy):
+def test_report_names_run_with_another_budget(study_copy):
     budget = read_results(study_copy)["budget"]["training_instances"]
     for engineer, seed in SKILLS_BY_RUN:
         metrics_file = open_run(study_copy, engineer, seed).metrics

@@ -52,7 +52,7 @@ def test_designbench_plays_a_users_class(cli, module_folder):
     assert "+0.0 ±0.0" in comparison.out
 
 
-def test_designbench_without_controls_asks_once(cli, tmp_path):
+def test_designbench_without_controls_runs_engineers_once(cli, tmp_path):
     path = tmp_path / "out.json"
     result = cli(
         *("designbench", "--engineer", "sec_bandit", "--no-controls"),

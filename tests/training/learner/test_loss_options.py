@@ -85,7 +85,7 @@ class ScoredRollout:
             fields["old_logprobs"] = scatter_to_targets(self.old_logprobs, batch.groups)
         return dataclasses.replace(batch, **fields)
 
-    def float64_loss_and_gradients(
+    def compute_float64_gradients(
         self, new_logprobs: Any, settings: GrpoConfig, *, first_step: bool = False
     ) -> Any:
         """Return the loss and its gradients by the log-probabilities of used completions."""
@@ -146,7 +146,7 @@ def test_loss_and_gradients_match_float64(ratio: str, kl: float, aggregation: st
         # Values at padding change nothing.
         targets[~batch.groups.is_target] = -100
         (loss, metrics), gradients = jax.device_get(loss_and_gradients(targets, batch))
-        exact_loss, exact_gradients = rollout.float64_loss_and_gradients(new_logprobs, settings)
+        exact_loss, exact_gradients = rollout.compute_float64_gradients(new_logprobs, settings)
         assert float(loss) == pytest.approx(exact_loss, rel=1e-5, abs=1e-6)
         scale = max(np.abs(gradient).max() for gradient in exact_gradients)
         for i in np.unique(batch.groups.completions)[1:]:
@@ -200,7 +200,7 @@ def compute_exact_gradients(
     logprobs, vjp = jax.vjp(jax.jit(compute_logprobs), params, sequences)
     rows = {int(i): (row, sequences.is_target[row]) for row, i in enumerate(rollout.used_indices)}
     new_logprobs = {i: np.asarray(logprobs)[row][mask] for i, (row, mask) in rows.items()}
-    exact_values = rollout.float64_loss_and_gradients(new_logprobs, settings, first_step=first_step)
+    exact_values = rollout.compute_float64_gradients(new_logprobs, settings, first_step=first_step)
     loss, logprob_gradients = exact_values
     cotangent = np.zeros(logprobs.shape, np.float32)
     for values, (row, mask) in zip(logprob_gradients, rows.values(), strict=True):

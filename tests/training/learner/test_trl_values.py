@@ -27,7 +27,7 @@ from training.learner.packing import pack_groups, scatter_to_targets
 from training.policy import huggingface
 
 
-def jaxlake_loss_and_gradients(combination: dict[str, Any]) -> tuple[float, dict[str, list[float]]]:
+def compute_loss_and_gradients(combination: dict[str, Any]) -> tuple[float, dict[str, list[float]]]:
     """Return the loss, and the summary of each tensor's gradient by Hugging Face name."""
     settings, rollout = make_settings(combination), make_rollout(combination["masked"])
     groups = pack_groups(
@@ -78,7 +78,7 @@ def test_loss_and_gradient_agree_with_trl(combination: dict[str, Any]) -> None:
         for entry in json.loads(VALUES_FILE.read_text())["combinations"]
         if combination.items() <= entry.items()
     )
-    loss, gradients = jaxlake_loss_and_gradients(combination)
+    loss, gradients = compute_loss_and_gradients(combination)
     scale = 1.0
     if combination["aggregation"] == "sequence_mean":
         # TRL's mean includes masked completions, with a loss of 0.

@@ -51,8 +51,8 @@ def test_design_requests_and_counts_notes(tmp_path: Path, monkeypatch: pytest.Mo
         log_duration=lambda phase, stage: nullcontext(),
         seed=lambda *key: 0,
     )
-    unused: Any = None
-    phase.design(run, unused, read_stage_results(run.directory, config))
+    placeholder: Any = None
+    phase.design(run, placeholder, read_stage_results(run.directory, config))
     assert (folder / "summary.txt").read_text() == "More holes."
     assert "Write notes to yourself" in (folder / "summary_prompt.txt").read_text()
     spent_tokens = json.loads((folder / "decision.json").read_text())["spent"]["engineer_tokens"]

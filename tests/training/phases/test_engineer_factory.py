@@ -18,8 +18,8 @@ ENDPOINT = ["engineer.kind=endpoint", "engineer.model=m", "engineer.base_url=htt
 
 
 def load_engineer(*settings: str) -> Engineer:
-    unused: Any = None
-    return make_engineer(load(TINY, settings), unused, [], unused)
+    placeholder: Any = None
+    return make_engineer(load(TINY, settings), placeholder, [], placeholder)
 
 
 @pytest.mark.parametrize(

@@ -142,7 +142,7 @@ def count_flops(
 @pytest.mark.parametrize(
     ("schedule", "last_rate"), [("constant", 1.0), ("cosine", 0.1), ("linear", 0.1)]
 )
-def test_rate_follows_its_schedule(schedule: str, last_rate: float) -> None:
+def test_learning_rate_follows_its_schedule(schedule: str, last_rate: float) -> None:
     config = load(TINY, [f"grpo.schedule={schedule}", "grpo.warmup_updates=2"])
     assert config.grpo_steps == 8  # of which the first two rise
     optimizer = make_grpo_optimizer(config.grpo, config.grpo_steps)
@@ -160,7 +160,7 @@ def test_rate_follows_its_schedule(schedule: str, last_rate: float) -> None:
 
 
 @pytest.mark.parametrize(("schedule", "rate"), [("linear", 1 - 0.9 * 7 / 11), ("constant", 1.0)])
-def test_new_state_keeps_rate(
+def test_new_state_keeps_learning_rate(
     schedule: str, rate: float, boards: InstanceSet, make_run: MakeRun
 ) -> None:
     """The state has taken no step, as after a rollback. A constant rate warms up again."""
@@ -243,7 +243,7 @@ def test_resample_replaces_boards(
         assert len(texts) == 1 + has_variance[index]
 
 
-class CutSampler(ScriptedSampler):
+class TruncatingSampler(ScriptedSampler):
     """Says of some of its answers that the token limit has cut them."""
 
     def __init__(self, policy: Policy, boards: InstanceSet, is_truncated: np.ndarray) -> None:
@@ -262,12 +262,12 @@ class CutSampler(ScriptedSampler):
 
 
 @pytest.mark.parametrize("masked", [False, True])
-def test_cut_answers_may_be_masked(masked: bool, boards: InstanceSet, make_run: MakeRun) -> None:
+def test_mask_of_truncated_answers(masked: bool, boards: InstanceSet, make_run: MakeRun) -> None:
     run, state = make_run(f"grpo.mask_truncated={str(masked).lower()}")
     policy = run.policy
     is_truncated = np.zeros((8, 4), bool)
     is_truncated[0, 1] = is_truncated[2, 3] = is_truncated[3, [1, 3]] = is_truncated[4, 2] = True
-    sampler: Any = CutSampler(policy, boards, is_truncated)
+    sampler: Any = TruncatingSampler(policy, boards, is_truncated)
     rollout = roll_out(run, sampler, boards, rollout_request(run, boards, seed=0), seconds={})
     batch = make_rollout_batch(run, state.params, rollout)
     completions = batch.groups.completions
@@ -295,7 +295,7 @@ def test_cut_answers_may_be_masked(masked: bool, boards: InstanceSet, make_run: 
     assert work.model_flops == pytest.approx(expected_flops, rel=1e-12)
 
 
-class WaveringSampler(ScriptedSampler):
+class InexactSampler(ScriptedSampler):
     """Has other log-probabilities for the third answer to each prompt than for the first."""
 
     def sample(self, request: SamplingRequest) -> list[list[Completion]]:
@@ -305,8 +305,8 @@ class WaveringSampler(ScriptedSampler):
         return groups
 
 
-@pytest.mark.parametrize("sampler_type", [ScriptedSampler, WaveringSampler])
-def test_equal_answers_merge(
+@pytest.mark.parametrize("sampler_type", [ScriptedSampler, InexactSampler])
+def test_equal_answers_are_merged(
     sampler_type: type[ScriptedSampler], boards: InstanceSet, make_run: MakeRun
 ) -> None:
     run, state = make_run()
@@ -326,10 +326,11 @@ def test_equal_answers_merge(
     assert batch.counts.sum() == sum(lengths)
 
 
-def test_update_of_cut_answers_takes_no_step(boards: InstanceSet, make_run: MakeRun) -> None:
+def test_truncated_answers_give_no_step(boards: InstanceSet, make_run: MakeRun) -> None:
     run, state = make_run("grpo.mask_truncated=true")
     initial_params = jax.tree.map(np.array, state.params)
-    state, metrics = run_update(run, state, CutSampler(run.policy, boards, np.ones((8, 4), bool)))
+    sampler = TruncatingSampler(run.policy, boards, np.ones((8, 4), bool))
+    state, metrics = run_update(run, state, sampler)
     assert int(state.steps) == 0
     jax.tree.map(np.testing.assert_array_equal, state.params, initial_params)
     assert (metrics["truncated_share"], metrics["zero_variance_share"]) == (1.0, 0.0)
@@ -338,7 +339,7 @@ def test_update_of_cut_answers_takes_no_step(boards: InstanceSet, make_run: Make
 
 @pytest.mark.slow
 @pytest.mark.parametrize("lora", [None, {"rank": 8, "alpha": 64.0}])
-def test_kl_holds_the_weights(
+def test_kl_limits_weight_changes(
     lora: dict[str, float] | None, boards: InstanceSet, folder: Path, make_run: MakeRun
 ) -> None:
     distances, divergence_lists = [], []

@@ -27,7 +27,7 @@ def read_configuration(run: Path, stage: int) -> Any:
 
 
 @pytest.mark.parametrize("rollback", ["configuration", "checkpoint"])
-def test_second_fall_does_not_restore_a_rolled_back_design(tmp_path, rollback):
+def test_second_rollback_skips_the_rolled_back_design(tmp_path, rollback):
     config = RunConfig.model_validate(CONFIG | {"engineer": {"gate": {"rollback": rollback}}})
     run = write_sample_run(tmp_path / "run", config, skills=(0.3, 0.9, 0.5, 0.1))
     gates = [json.loads((run / f"stages/{stage}/gate.json").read_text()) for stage in (1, 2, 3)]
@@ -43,20 +43,20 @@ def test_rollback_restores_failures(tmp_path):
     results = read_stage_results(run, config)
     assert results[2].gate.restored == "checkpoint"
     view = make_stage_view(config, results, 2)
-    kept_evidence, fallen_evidence = (results[stage].evidence for stage in (1, 2))
+    restored_evidence, rejected_evidence = (results[stage].evidence for stage in (1, 2))
     assert (view.evidence.validation, view.evidence.failed_cases) == (
-        kept_evidence.validation,
-        kept_evidence.failed_cases,
+        restored_evidence.validation,
+        restored_evidence.failed_cases,
     )
-    assert view.evidence.validation != fallen_evidence.validation
+    assert view.evidence.validation != rejected_evidence.validation
     # The context still reports the configuration that was tried.
-    assert (view.evidence.stage, view.evidence.training) == (2, fallen_evidence.training)
+    assert (view.evidence.stage, view.evidence.training) == (2, rejected_evidence.training)
     assert view.trained == get_configuration(config, results, 2)
     assert "restored; the failures shown are theirs" in view.notice
     # The trend shows the tried edit, which made the valid rate fall.
     context = make_compact_context(view, BLOCKS)
     assert {row.trend for row in context.groups.values()} == {-1}
-    shares = {group: row.valid / row.count for group, row in kept_evidence.validation.items()}
+    shares = {group: row.valid / row.count for group, row in restored_evidence.validation.items()}
     valid_counts = {group: row.valid for group, row in context.groups.items()}
     assert valid_counts == {group: math.floor(10 * share + 0.5) for group, share in shares.items()}
 

@@ -170,7 +170,7 @@ def test_start_after_a_rollback_takes_restored_weights(
     assert policy_folder(run.path, 3) == run.stage(3).policy
 
 
-def test_first_fall_restores_the_previous_design(rolled_back_run: RunDirectory) -> None:
+def test_first_rollback_restores_the_previous_design(rolled_back_run: RunDirectory) -> None:
     config = rolled_back_run.config()
     *_, good_result, bad_result = results = read_stage_results(rolled_back_run, config)
     start_record = make_start_record(config, results)

@@ -66,7 +66,7 @@ def test_check_engine_rejects_a_deviating_engine():
 @pytest.mark.parametrize(
     ("gap", "lag", "is_rejected"), [(9e-4, 0, False), (2e-3, 0, True), (2e-3, 1, False)]
 )
-def test_check_rollout_leaves_older_answers_out(gap, lag, is_rejected):
+def test_check_rollout_ignores_older_answers(gap, lag, is_rejected):
     if is_rejected:
         with pytest.raises(SyncError, match="the mean difference"):
             check_rollout(SamplingConfig(), gap, lag=lag)
