@@ -51,19 +51,19 @@ def open_atomic(path: AnyPath, mode: str = "w") -> Iterator[IO[Any]]:
     path = Path(os.path.realpath(path))
     if not path.parent.is_dir():
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path.parent))
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary_path = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with temporary.open(mode, encoding=encoding) as file:
+        with temporary_path.open(mode, encoding=encoding) as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        os.replace(temporary, path)
+        os.replace(temporary_path, path)
     except OSError as error:
         if error.filename is None and error.errno is not None:  # for example, from fsync
             raise OSError(error.errno, error.strerror, str(path)) from error
         raise
     finally:
-        temporary.unlink(missing_ok=True)
+        temporary_path.unlink(missing_ok=True)
 
 
 def write_bytes_atomic(path: AnyPath, content: bytes) -> None:
@@ -90,22 +90,22 @@ def write_text_if_absent(path: AnyPath, text: str) -> bool:
         except FileExistsError:
             return False
         return True
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary_path = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
-        with temporary.open("w", encoding="utf-8") as file:
+        with temporary_path.open("w", encoding="utf-8") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
         try:
-            os.link(temporary, path)
+            os.link(temporary_path, path)
         except FileExistsError:
             return False
         except OSError:
-            os.replace(temporary, path)
+            os.replace(temporary_path, path)
         return True
     finally:
-        temporary.unlink(missing_ok=True)
+        temporary_path.unlink(missing_ok=True)
 
 
 def find_temporary_files(path: AnyPath) -> list[Path]:
@@ -239,8 +239,8 @@ def _parse_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     fields = dict(pairs)
     if len(fields) < len(pairs):
         names = [name for name, _ in pairs]
-        repeated = next(name for name in names if names.count(name) > 1)
-        raise RepeatedKeyError(f"the key {repeated[:100]!r} is repeated")
+        repeated_name = next(name for name in names if names.count(name) > 1)
+        raise RepeatedKeyError(f"the key {repeated_name[:100]!r} is repeated")
     return fields
 
 

@@ -19,9 +19,9 @@ def format_table(headers: Sequence[str], rows: Sequence[Sequence[str]], *, left:
 
 def format_duration(seconds: float) -> str:
     """Format seconds as in 41 s, 3 min 12 s or 2 h 05 min."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{seconds:.1f} s" if seconds < 10 else f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02d} s"
-    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+    whole_seconds = round(seconds)
+    if whole_seconds < 60:
+        return f"{seconds:.1f} s" if seconds < 10 else f"{whole_seconds} s"
+    if whole_seconds < 3600:
+        return f"{whole_seconds // 60} min {whole_seconds % 60:02d} s"
+    return f"{whole_seconds // 3600} h {whole_seconds % 3600 // 60:02d} min"

@@ -32,11 +32,11 @@ class UntrustedCodeError(UserError, ValueError):
 def restrict_imports_to(names: frozenset[str] | None) -> Iterator[None]:
     """Within the block, import only these names; None trusts all."""
     global _trusted_names
-    previous, _trusted_names = _trusted_names, names
+    previous_names, _trusted_names = _trusted_names, names
     try:
         yield
     finally:
-        _trusted_names = previous
+        _trusted_names = previous_names
 
 
 def is_code_name(value: object) -> TypeGuard[str]:
@@ -70,12 +70,12 @@ def import_code(name: str, allowed: str) -> Any:
         raise ValueError(
             f"the module of {name} can't be imported ({reason:.300}); must be one of {allowed}"
         ) from error
-    imported = getattr(module, attribute, None)
-    if imported is None:
+    value = getattr(module, attribute, None)
+    if value is None:
         suggestion = did_you_mean(attribute, dir(module))
         raise ValueError(f"module {module_name} has no attribute {attribute}{suggestion}")
     imported_files[name] = str(getattr(module, "__file__", None) or "built into Python")
-    return imported
+    return value
 
 
 def import_function(name: str, allowed: str) -> Callable[..., Any]:

@@ -21,8 +21,8 @@ def read_yaml(path: Path) -> dict[Any, Any]:
     except ValueError as error:
         raise UserError(f"{path}: is not YAML: {error}") from error
     if not isinstance(tree, dict):
-        got = "nothing" if tree is None else type(tree).__name__
-        raise UserError(f"{path}: must hold a mapping of keys, got {got}")
+        type_name = "nothing" if tree is None else type(tree).__name__
+        raise UserError(f"{path}: must hold a mapping of keys, got {type_name}")
     return tree
 
 
@@ -86,9 +86,9 @@ class _StrictLoader(yaml.SafeLoader):
         key_nodes = [key for key, _ in node.value if key.tag != merge]
         keys = [self.construct_object(key, deep=True) for key in key_nodes]
         if all(isinstance(key, Hashable) for key in keys) and len(set(keys)) < len(keys):
-            repeated = next(key for key in keys if keys.count(key) > 1)
+            repeated_key = next(key for key in keys if keys.count(key) > 1)
             raise ValueError(
-                f"the key {repeated!r:.100} is repeated in the mapping that begins in line "
+                f"the key {repeated_key!r:.100} is repeated in the mapping that begins in line "
                 f"{node.start_mark.line + 1}"
             )
         mapping: dict[Any, Any] = super().construct_mapping(node, deep=deep)

@@ -23,9 +23,9 @@ def iterate_until_stable(
     """Apply `step` until the array stops changing, or not at all if `enabled` is False, bool ()."""
 
     def advance_several(state: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-        before, _ = state
-        after = jax.lax.fori_loop(0, STEPS_PER_TEST, lambda _, value: step(value), before)
-        return after, jnp.any(after != before)
+        old_value, _ = state
+        new_value = jax.lax.fori_loop(0, STEPS_PER_TEST, lambda _, value: step(value), old_value)
+        return new_value, jnp.any(new_value != old_value)
 
     state = (value, jnp.asarray(enabled))
     return jax.lax.while_loop(lambda state: state[1], advance_several, state)[0]

@@ -36,17 +36,17 @@ def as_actions(actions: Any) -> jax.Array:
         actions = np.asarray(actions)
         if actions.dtype.kind in "iu" and actions.dtype.itemsize > 4:
             limits = np.iinfo(np.int32)
-            minimum = limits.min if actions.dtype.kind == "i" else 0
-            actions = np.clip(actions, minimum, limits.max).astype(np.int32)
+            min_action = limits.min if actions.dtype.kind == "i" else 0
+            actions = np.clip(actions, min_action, limits.max).astype(np.int32)
     return jnp.asarray(actions)
 
 
-def validate_actions(actions: Any, slots: int) -> jax.Array:
+def validate_actions(actions: Any, num_slots: int) -> jax.Array:
     """Return integer actions of shape (slots,) as int8, with 5 for values other than 0 to 4."""
     actions = jnp.asarray(actions)
-    if actions.shape != (slots,) or not jnp.issubdtype(actions.dtype, jnp.integer):
+    if actions.shape != (num_slots,) or not jnp.issubdtype(actions.dtype, jnp.integer):
         raise ValueError(
-            f"actions must be integers of shape ({slots},), one per agent, "
+            f"actions must be integers of shape ({num_slots},), one per agent, "
             f"got {actions.dtype} {actions.shape}"
         )
     if actions.dtype.itemsize > 1 or not jnp.issubdtype(actions.dtype, jnp.signedinteger):
@@ -98,13 +98,13 @@ def step(instance: Instance, positions: jax.Array, actions: jax.Array) -> Step:
     pairs = mask[:, None] & mask[None, :] & ~jnp.eye(K, dtype=bool)
     cells = rows.astype(jnp.int16) * 128 + columns
     targets = to_row.astype(jnp.int16) * 128 + to_column
-    same_target = targets[:, None] == targets[None, :]
+    is_same_target = targets[:, None] == targets[None, :]
     enters_cell = targets[:, None] == cells[None, :]
     return Step(
         positions=jnp.stack([to_row, to_column], axis=-1),
         off_board=mask & ~on_board,
         hole=mask & on_board & on_hole,
-        vertex_conflict=any_of(pairs & same_target),
+        vertex_conflict=any_of(pairs & is_same_target),
         swapping_conflict=any_of(pairs & enters_cell & enters_cell.T),
     )
 
@@ -125,9 +125,9 @@ def target_cells(
     down = (action == Action.DOWN).astype(jnp.int8) - (action == Action.UP).astype(jnp.int8)
     right = (action == Action.RIGHT).astype(jnp.int8) - (action == Action.LEFT).astype(jnp.int8)
     to_row, to_column = row + down, column + right
-    valid = (action >= 0) & (action < len(ACTION_DELTAS))
-    inside = (to_row >= 0) & (to_row < side) & (to_column >= 0) & (to_column < side) & valid
-    return jnp.where(inside, to_row, row), jnp.where(inside, to_column, column), inside
+    is_valid = (action >= 0) & (action < len(ACTION_DELTAS))
+    is_inside = (to_row >= 0) & (to_row < side) & (to_column >= 0) & (to_column < side) & is_valid
+    return jnp.where(is_inside, to_row, row), jnp.where(is_inside, to_column, column), is_inside
 
 
 def action_mask(instance: Instance, positions: jax.Array) -> jax.Array:
@@ -141,10 +141,10 @@ def action_mask(instance: Instance, positions: jax.Array) -> jax.Array:
         bool (K, 5). WAIT is always allowed; agents outside `agent_mask` can only wait.
     """
     actions, side = jnp.arange(len(Action), dtype=jnp.int8), instance.size.astype(jnp.int8)
-    rows, columns, inside = target_cells(positions[:, :1], positions[:, 1:], actions, side)
+    rows, columns, is_inside = target_cells(positions[:, :1], positions[:, 1:], actions, side)
     only_wait = jnp.asarray(_WAIT_MASK)
-    allowed = (inside & ~jnp.asarray(instance.holes)[rows, columns]) | only_wait
-    return jnp.where(instance.agent_mask[:, None], allowed, only_wait)
+    is_allowed = (is_inside & ~jnp.asarray(instance.holes)[rows, columns]) | only_wait
+    return jnp.where(instance.agent_mask[:, None], is_allowed, only_wait)
 
 
 def open_moves(instance: Instance) -> jax.Array:
@@ -203,11 +203,11 @@ def step_batch(
     """
     to_rows, to_columns, off_board, hole = [], [], [], []
     for row, column, action, exists in zip(rows, columns, actions, mask, strict=True):
-        to_row, to_column, inside = target_cells(row, column, action, side)
+        to_row, to_column, is_inside = target_cells(row, column, action, side)
         to_rows.append(to_row)
         to_columns.append(to_column)
-        off_board.append(exists & ~inside)
-        hole.append(exists & inside & is_hole(to_row, to_column))
+        off_board.append(exists & ~is_inside)
+        hole.append(exists & is_inside & is_hole(to_row, to_column))
 
     # Cells are compared as single numbers, which is faster than comparing rows and columns.
     cells = [r.astype(jnp.int16) * 128 + c for r, c in zip(rows, columns, strict=True)]
@@ -229,9 +229,9 @@ def pair_conflicts(
     for i in range(K):
         for j in range(i + 1, K):
             both_exist = mask[i] & mask[j]
-            meet = both_exist & (targets[i] == targets[j])
-            swap = both_exist & (targets[i] == cells[j]) & (targets[j] == cells[i])
-            vertex[i], vertex[j] = vertex[i] | meet, vertex[j] | meet
-            swapping[i], swapping[j] = swapping[i] | swap, swapping[j] | swap
-            losers[j] |= meet
+            meets = both_exist & (targets[i] == targets[j])
+            swaps = both_exist & (targets[i] == cells[j]) & (targets[j] == cells[i])
+            vertex[i], vertex[j] = vertex[i] | meets, vertex[j] | meets
+            swapping[i], swapping[j] = swapping[i] | swaps, swapping[j] | swaps
+            losers[j] |= meets
     return vertex, swapping, losers

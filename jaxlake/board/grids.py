@@ -154,9 +154,9 @@ def format_grid(instance: Instance) -> list[str]:
         cells += [(START_SYMBOLS[agent], starts[agent]), (GOAL_SYMBOLS[agent], goals[agent])]
     letters: dict[tuple[int, ...], str] = {}
     for letter, cell in cells:
-        if (first := letters.setdefault(tuple(map(int, cell)), letter)) != letter:
+        if (other_letter := letters.setdefault(tuple(map(int, cell)), letter)) != letter:
             raise GridError(
-                f"instance must have one symbol per cell, got {first} and {letter} at "
+                f"instance must have one symbol per cell, got {other_letter} and {letter} at "
                 f"row {cell[0]}, column {cell[1]}"
             )
     return format_rows(np.asarray(instance.holes)[:size, :size], cells)

@@ -57,14 +57,14 @@ def stack_boards(boards: Sequence[BoardLike]) -> Instance:
         except (TypeError, ValueError) as error:
             raise ValueError(f"boards[{index}]: {error}") from None
     side = max(map(_padded_side, instances))
-    slots = _round_up(max(len(instance.agent_mask) for instance in instances), _MIN_SLOTS)
-    return stack_instances([pad_instance(instance, side, slots) for instance in instances])
+    num_slots = _round_up(max(len(instance.agent_mask) for instance in instances), _MIN_SLOTS)
+    return stack_instances([pad_instance(instance, side, num_slots) for instance in instances])
 
 
 def pad_for_solver(board: Instance) -> Instance:
     """Pad a result of `as_instance` to one of a few sides and to the slots that `solve` needs."""
-    slots = max(len(board.agent_mask), _MIN_SOLVER_SLOTS)
-    return pad_instance(board, _padded_side(board), slots)
+    num_slots = max(len(board.agent_mask), _MIN_SOLVER_SLOTS)
+    return pad_instance(board, _padded_side(board), num_slots)
 
 
 def _padded_side(board: Instance) -> int:

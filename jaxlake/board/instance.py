@@ -42,9 +42,9 @@ def check_instance(instance: object) -> None:
     """
     if not isinstance(instance, Instance):
         is_array = isinstance(instance, jax.Array | np.ndarray)
-        given = "an array" if is_array else type(instance).__name__
+        type_name = "an array" if is_array else type(instance).__name__
         raise TypeError(
-            f"instance must be an Instance, got {given}; "
+            f"instance must be an Instance, got {type_name}; "
             "jaxlake.parse_grid(rows) creates one from the rows of a grid"
         )
     for name, leaf in vars(instance).items():
@@ -84,12 +84,12 @@ def check_board_values(instances: Instance) -> None:
             at its goal.
     """
     leaves: dict[str, Any] = {name: np.asarray(leaf) for name, leaf in vars(instances).items()}
-    invalid = _invalid_boards(Instance(**leaves), np)
-    if not np.any(invalid):
+    is_invalid = _invalid_boards(Instance(**leaves), np)
+    if not np.any(is_invalid):
         return
-    if not np.ndim(invalid):
+    if not np.ndim(is_invalid):
         raise ValueError(f"instance: {_describe_problem(Instance(**leaves))}")
-    number = int(np.argmax(invalid))
+    number = int(np.argmax(is_invalid))
     board: dict[str, Any] = {name: leaf[number] for name, leaf in leaves.items()}
     raise ValueError(f"instances: number {number}: {_describe_problem(Instance(**board))}")
 
@@ -112,14 +112,14 @@ def _invalid_boards(boards: Instance, xp: Any) -> Any:
     off_board = ((endpoints < 0) | (endpoints >= size[..., None, None])).any(axis=-1)
     cells = xp.clip(endpoints[..., 0] * N + endpoints[..., 1], 0, N * N - 1)
     on_hole = xp.take_along_axis(holes.reshape(*size.shape, N * N), cells, axis=-1)
-    repeated = xp.zeros_like(open_padding)
+    has_repetition = xp.zeros_like(open_padding)
     K = exists.shape[-1] // 2
     for i, j in combinations(range(2 * K), 2):
         if i < K <= j != i + K:  # a start may be the goal of another agent
             continue
-        repeated |= exists[..., i] & exists[..., j] & (cells[..., i] == cells[..., j])
-    misplaced = (exists & (off_board | on_hole)).any(axis=-1)
-    return (size < 1) | (size > N) | open_padding | misplaced | repeated
+        has_repetition |= exists[..., i] & exists[..., j] & (cells[..., i] == cells[..., j])
+    is_misplaced = (exists & (off_board | on_hole)).any(axis=-1)
+    return (size < 1) | (size > N) | open_padding | is_misplaced | has_repetition
 
 
 def _describe_problem(board: Instance) -> str:
@@ -135,17 +135,17 @@ def _describe_problem(board: Instance) -> str:
         if not board.agent_mask[agent]:
             continue
         role, cell = f"{kind} of agent {agent}", tuple(endpoint)
-        outside = min(cell) < 0 or max(cell) >= size
-        if outside or holes[cell]:
-            problem = "outside of the board" if outside else "a hole"
+        is_outside = min(cell) < 0 or max(cell) >= size
+        if is_outside or holes[cell]:
+            problem = "outside of the board" if is_outside else "a hole"
             return f"the {role} must be a free cell, got {cell}, {problem}"
-        earlier = roles.get((kind, cell)) or roles.get((agent, cell))
-        if earlier:
+        other_role = roles.get((kind, cell)) or roles.get((agent, cell))
+        if other_role:
             break
         roles[kind, cell] = roles[agent, cell] = role
     return (
         "starts must be distinct, goals must be distinct and no agent may start at its goal, "
-        f"got {cell} as {earlier} and as {role}"
+        f"got {cell} as {other_role} and as {role}"
     )
 
 
@@ -192,18 +192,18 @@ def stack_instances(instances: Sequence[Instance]) -> Instance:
             )
     N = max(np.shape(instance.holes)[-1] for instance in instances)
     K = max(np.shape(instance.agent_mask)[-1] for instance in instances)
-    padded = [pad_instance(instance, N, K) for instance in instances]
-    return jax.tree.map(lambda *leaves: np.stack(leaves), *padded)
+    padded_instances = [pad_instance(instance, N, K) for instance in instances]
+    return jax.tree.map(lambda *leaves: np.stack(leaves), *padded_instances)
 
 
 def pad_instance(instance: Instance, max_size: int, max_agents: int) -> Instance:
     """Pad a board with holes to `max_size` rows and with empty slots to `max_agents`; NumPy."""
     leaves = {name: np.asarray(leaf) for name, leaf in vars(instance).items()}
-    rows = max_size - leaves["holes"].shape[-1]
-    slots = max_agents - leaves["agent_mask"].shape[-1]
-    leaves["holes"] = np.pad(leaves["holes"], [(0, rows)] * 2, constant_values=True)
+    num_rows = max_size - leaves["holes"].shape[-1]
+    num_slots = max_agents - leaves["agent_mask"].shape[-1]
+    leaves["holes"] = np.pad(leaves["holes"], [(0, num_rows)] * 2, constant_values=True)
     for name in ("starts", "goals"):
-        leaves[name] = np.pad(leaves[name], [(0, slots), (0, 0)])
-    leaves["agent_mask"] = np.pad(leaves["agent_mask"], (0, slots))
-    padded: dict[str, Any] = leaves
-    return Instance(**padded)
+        leaves[name] = np.pad(leaves[name], [(0, num_slots), (0, 0)])
+    leaves["agent_mask"] = np.pad(leaves["agent_mask"], (0, num_slots))
+    fields: dict[str, Any] = leaves
+    return Instance(**fields)

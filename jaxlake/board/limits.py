@@ -37,13 +37,13 @@ def infeasibility(size: int, hole_ratio: float, num_agents: int) -> str | None:
         return f"hole_ratio must be in [0, 1], got {hole_ratio}"
     if num_agents < 1:
         return f"num_agents must be at least 1, got {num_agents}"
-    holes = holes_on_board(size, hole_ratio)
-    free = size * size - holes
+    num_holes = holes_on_board(size, hole_ratio)
+    free = size * size - num_holes
     if 2 * num_agents <= free:
         return None
     return (
-        f"a {size}x{size} board with hole_ratio {hole_ratio:g} has {holes} holes and {free} free "
-        f"cells, but {num_agents} agents need {2 * num_agents} for their starts and goals"
+        f"a {size}x{size} board with hole_ratio {hole_ratio:g} has {num_holes} holes and {free} "
+        f"free cells, but {num_agents} agents need {2 * num_agents} for their starts and goals"
     )
 
 
@@ -72,9 +72,9 @@ def validate_lake_params(
         ),
     }
     _check_shapes({name: values.shape for name, values in fields.items()})
-    invalid = (fields["num_agents"] == 1) & (fields["wait_ratio"] > 0)
-    if invalid.any():
-        ratio = np.broadcast_to(fields["wait_ratio"], invalid.shape)[invalid][0]
+    is_invalid = (fields["num_agents"] == 1) & (fields["wait_ratio"] > 0)
+    if is_invalid.any():
+        ratio = np.broadcast_to(fields["wait_ratio"], is_invalid.shape)[is_invalid][0]
         raise ValueError(
             f"wait_ratio must be 0 for one agent, which never needs to wait, got {ratio:g}"
         )
@@ -109,8 +109,8 @@ def _check_numbers(
     if not values.size or values.dtype.kind not in ("iu" if is_integer else "iuf"):
         kind = "an integer" if is_integer else "a number"
         raise ValueError(f"{name} must be {kind} or a sequence of them, got {value!r}")
-    invalid = ~((values >= low) & (values <= high))
-    if invalid.any():
-        first = values[invalid][0].item()
-        raise ValueError(f"{name} must be in [{low:g}, {high:g}], got {first}")
+    is_invalid = ~((values >= low) & (values <= high))
+    if is_invalid.any():
+        number = values[is_invalid][0].item()
+        raise ValueError(f"{name} must be in [{low:g}, {high:g}], got {number}")
     return values.astype(np.int32 if is_integer else np.float32)

@@ -91,19 +91,19 @@ def verify(
             and vmap also if an agent has an action other than 0 to 4 before step `length`.
     """
     check_unbatched(instance, "verify")
-    slots = np.shape(instance.agent_mask)[-1]
-    if slots > _MAX_SLOTS:
+    num_slots = np.shape(instance.agent_mask)[-1]
+    if num_slots > _MAX_SLOTS:
         raise ValueError(
             f"agent_mask must have at most {_MAX_SLOTS} slots, because agent numbers are int8, "
-            f"got {slots}"
+            f"got {num_slots}"
         )
     if isinstance(plan, list | tuple) and len(set(map(np.size, plan))) > 1:
         raise ValueError("plan must have shape (T, K), got rows of different lengths")
-    if len(np.shape(plan)) != 2 or np.shape(plan)[1] != slots:
+    if len(np.shape(plan)) != 2 or np.shape(plan)[1] != num_slots:
         raise ValueError(
-            f"plan must have shape (T, {slots}), got {np.shape(plan)}; it has one row per step and "
-            f"one action for each of the board's {slots} slots, 0 (WAIT) in a slot without an "
-            "agent; parse_grid(rows, max_agents=K) creates a board with K slots"
+            f"plan must have shape (T, {num_slots}), got {np.shape(plan)}; it has one row per step "
+            f"and one action for each of the board's {num_slots} slots, 0 (WAIT) in a slot without "
+            "an agent; parse_grid(rows, max_agents=K) creates a board with K slots"
         )
     T, K = np.shape(plan)
     if np.iinfo(np.int16).max < T * K:
@@ -118,8 +118,8 @@ def verify(
     ):
         raise TypeError(f"length must be one integer, got {length!r}")
     # Clip before the cast to int8, which could wrap an invalid action to a valid one.
-    minimum = -1 if plan.dtype.kind == "i" else 0
-    plan = jnp.asarray(jnp.clip(as_actions(plan), minimum, len(Action)), jnp.int8)
+    min_action = -1 if plan.dtype.kind == "i" else 0
+    plan = jnp.asarray(jnp.clip(as_actions(plan), min_action, len(Action)), jnp.int8)
     length = jnp.asarray(T if length is None else length, jnp.int32)
     if solution is None:
         no_cost = jnp.int16(-1)
@@ -131,8 +131,8 @@ def verify(
 
 def _check_actions(plan: np.ndarray, length: int, instance: Instance) -> None:
     steps = plan[: max(length, 0)]
-    unknown = ((steps < 0) | (steps >= len(Action))) & np.asarray(instance.agent_mask)
-    for time, agent in np.argwhere(unknown)[:1]:
+    is_unknown = ((steps < 0) | (steps >= len(Action))) & np.asarray(instance.agent_mask)
+    for time, agent in np.argwhere(is_unknown)[:1]:
         action = steps[time, agent]
         hint = "; solutions that are not OPTIMAL have no plan" if action == -1 else ""
         raise ValueError(
@@ -170,17 +170,17 @@ def _verify(
     time = jnp.where(misses_goal, length, time)
 
     failure = jnp.where(parsed, failure, Failure.PARSE_ERROR)
-    valid = failure == Failure.NONE
-    has_location = parsed & ~valid
+    is_valid = failure == Failure.NONE
+    has_location = parsed & ~is_valid
     costs = jnp.where(mask, execution.last_arrival, 0)
-    sum_of_costs = jnp.where(valid, jnp.sum(costs), -1).astype(jnp.int16)
-    makespan = jnp.where(valid, jnp.max(costs), -1).astype(jnp.int16)
-    comparable = valid & (optimum.status == Status.OPTIMAL)
+    sum_of_costs = jnp.where(is_valid, jnp.sum(costs), -1).astype(jnp.int16)
+    makespan = jnp.where(is_valid, jnp.max(costs), -1).astype(jnp.int16)
+    is_comparable = is_valid & (optimum.status == Status.OPTIMAL)
     return Outcome(
         parsed=parsed,
-        valid=valid,
-        optimal_sum_of_costs=comparable & (sum_of_costs == optimum.sum_of_costs),
-        optimal_makespan=comparable & (makespan == optimum.makespan),
+        valid=is_valid,
+        optimal_sum_of_costs=is_comparable & (sum_of_costs == optimum.sum_of_costs),
+        optimal_makespan=is_comparable & (makespan == optimum.makespan),
         failure=failure.astype(jnp.int8),
         agent=jnp.where(has_location, agent, -1).astype(jnp.int8),
         time=jnp.where(has_location, time, -1).astype(jnp.int16),
@@ -223,15 +223,16 @@ def _execute_plans(instances: Instance, plans: jax.Array, lengths: jax.Array) ->
         first_flag = no_flag = jnp.int16(len(flags))
         for index in reversed(range(len(flags))):
             first_flag = jnp.where(flags[index], jnp.int16(index), first_flag)
-        active = time < lengths
-        is_first = active & (execution.first_failure == _NO_FAILURE) & (first_flag < no_flag)
+        is_active = time < lengths
+        is_first = is_active & (execution.first_failure == _NO_FAILURE) & (first_flag < no_flag)
         failure_number = time * len(flags) + first_flag.astype(jnp.int32)
         first_failure = jnp.where(is_first, failure_number, execution.first_failure)
         # Use the stored `first_failure`, because XLA would recompute all flags otherwise.
-        is_valid = active & (first_failure == _NO_FAILURE)
+        is_valid = is_active & (first_failure == _NO_FAILURE)
         was_at_goal, is_at_goal = are_at_goals(rows, columns), are_at_goals(step.rows, step.columns)
         last_arrival = [
-            jnp.where(active & ~was_at_goal[k], time + 1, execution.last_arrival[k]) for k in agents
+            jnp.where(is_active & ~was_at_goal[k], time + 1, execution.last_arrival[k])
+            for k in agents
         ]
         at_goal = [jnp.where(is_valid, is_at_goal[k], execution.at_goal[k]) for k in agents]
         positions = jnp.stack([jnp.stack(step.rows), jnp.stack(step.columns)])
@@ -244,9 +245,9 @@ def _execute_plans(instances: Instance, plans: jax.Array, lengths: jax.Array) ->
     )
 
     def advance_several(number: jax.Array, state: State) -> State:
-        first = number * _STEPS_PER_TEST
+        first_time = number * _STEPS_PER_TEST
         return jax.lax.fori_loop(
-            0, _STEPS_PER_TEST, lambda i, state: advance(first + i, state), state
+            0, _STEPS_PER_TEST, lambda i, state: advance(first_time + i, state), state
         )
 
     num_iterations = -(-jnp.max(lengths, initial=0) // _STEPS_PER_TEST)

@@ -63,11 +63,11 @@ def conflict_policy(conflict: ConflictPolicy | str) -> ConflictPolicy:
     """
     if isinstance(conflict, ConflictPolicy):
         return conflict
-    allowed = [policy.value for policy in ConflictPolicy]
-    if conflict not in allowed:
-        suggestion = did_you_mean(conflict, allowed)
+    allowed_names = [policy.value for policy in ConflictPolicy]
+    if conflict not in allowed_names:
+        suggestion = did_you_mean(conflict, allowed_names)
         raise ValueError(
-            f"conflict must be one of {', '.join(allowed)}, got {conflict!r}{suggestion}"
+            f"conflict must be one of {', '.join(allowed_names)}, got {conflict!r}{suggestion}"
         )
     return ConflictPolicy(conflict)
 
@@ -91,11 +91,17 @@ def resolve(
         ValueError: `policy` is neither a `ConflictPolicy` nor the name of one.
     """
     policy = conflict_policy(policy)
-    unpacked, packed = partial(resolve_unpacked, policy), partial(resolve_packed, policy)
+    resolve_arrays, resolve_bits = (
+        partial(resolve_unpacked, policy),
+        partial(resolve_packed, policy),
+    )
     if len(positions) > MAX_PACKED_AGENTS or np.shape(instance.holes)[-1] > MAX_PACKED_SIDE:
-        return unpacked(instance, positions, actions)
+        return resolve_arrays(instance, positions, actions)
     return jax.lax.platform_dependent(
-        *(instance, positions, actions), cuda=packed, rocm=packed, default=unpacked
+        *(instance, positions, actions),
+        cuda=resolve_bits,
+        rocm=resolve_bits,
+        default=resolve_arrays,
     )
 
 
@@ -106,23 +112,23 @@ def resolve_unpacked(
     mask = instance.agent_mask
     attempt = step(instance, positions, actions)
     executed, next_positions = actions, attempt.positions
-    failed = jnp.bool_(False)
+    has_failed = jnp.bool_(False)
     if policy is ConflictPolicy.FAIL:
-        failed = any_of(breaks_rule(attempt))
+        has_failed = any_of(breaks_rule(attempt))
     else:
-        blocked = breaks_rule(attempt)
+        is_blocked = breaks_rule(attempt)
         if policy is ConflictPolicy.PRIORITY:
-            blocked = _loses_priority(actions, attempt)
+            is_blocked = _loses_priority(actions, attempt)
         enters_cell = ~any_of(attempt.positions[:, None] != positions[None, :])
         follows = enters_cell & mask[:, None] & mask[None, :]
         for _ in range(len(positions) - 1):  # the longest queue
-            blocked |= any_of(follows & blocked[None, :])
-        executed = jnp.where(blocked, jnp.int8(Action.WAIT), actions)
-        next_positions = jnp.where(blocked[:, None], positions, attempt.positions)
+            is_blocked |= any_of(follows & is_blocked[None, :])
+        executed = jnp.where(is_blocked, jnp.int8(Action.WAIT), actions)
+        next_positions = jnp.where(is_blocked[:, None], positions, attempt.positions)
     at_goal = mask & ~any_of(next_positions != instance.goals)
     # Python's sum adds agent by agent: see `any_of`.
     num_away = sum((mask & ~at_goal).astype(jnp.int32), jnp.int32(0))
-    return ResolvedAction(attempt, executed, next_positions, at_goal, num_away, failed)
+    return ResolvedAction(attempt, executed, next_positions, at_goal, num_away, has_failed)
 
 
 def resolve_packed(
@@ -130,23 +136,23 @@ def resolve_packed(
 ) -> ResolvedAction:
     """Execute a joint action with one packed uint32 per agent: the variant for GPUs."""
     agents, packed_agents = range(len(positions)), _pack_agents(instance, positions, actions)
-    packed = [packed_agents[k] for k in agents]
+    agent_bits = [packed_agents[k] for k in agents]
     mask, off_board, hole, at_goal_before, targets_goal = (
-        [bits & np.uint32(1 << flag) != 0 for bits in packed]
+        [bits & np.uint32(1 << flag) != 0 for bits in agent_bits]
         for flag in (_EXISTS, _OFF_BOARD, _HOLE, _AT_GOAL, _TARGET_IS_GOAL)
     )
     cell_mask = np.uint32((1 << _CELL_BITS) - 1)
-    cells = [(bits >> _CELL) & cell_mask for bits in packed]
-    targets = [bits >> _TARGET for bits in packed]
+    cells = [(bits >> _CELL) & cell_mask for bits in agent_bits]
+    targets = [bits >> _TARGET for bits in agent_bits]
     # An agent that meets a waiting agent enters its cell, so `follows` below blocks it too.
     vertex, swapping, losers = pair_conflicts(cells, targets, mask)
     violations = off_board, hole, vertex, swapping
-    failed, blocked = jnp.bool_(False), [jnp.zeros_like(flag) for flag in mask]
+    has_failed, blocked = jnp.bool_(False), [jnp.zeros_like(flag) for flag in mask]
     if policy is ConflictPolicy.FAIL:
-        failed = reduce(jnp.logical_or, chain(*violations))
+        has_failed = reduce(jnp.logical_or, chain(*violations))
     else:
-        loses = losers if policy is ConflictPolicy.PRIORITY else vertex
-        blocked = [off_board[k] | hole[k] | swapping[k] | loses[k] for k in agents]
+        has_lost = losers if policy is ConflictPolicy.PRIORITY else vertex
+        blocked = [off_board[k] | hole[k] | swapping[k] | has_lost[k] for k in agents]
         follows = [[mask[i] & mask[j] & (targets[i] == cells[j]) for j in agents] for i in agents]
         for _ in agents[1:]:  # the longest queue
             behind = [[follows[i][j] & blocked[j] for j in agents if j != i] for i in agents]
@@ -155,14 +161,14 @@ def resolve_packed(
     num_away = sum((mask[k] & ~at_goal[k] for k in agents), jnp.int32(0))
     moves, is_blocked = _stack([cells[k] != targets[k] for k in agents]), _stack(blocked)
     target_positions = _unpack_cells(_stack(targets)).astype(positions.dtype)
-    attempted = jnp.where(moves[:, None], target_positions, positions)
+    new_positions = jnp.where(moves[:, None], target_positions, positions)
     return ResolvedAction(
-        attempt=Step(attempted, *map(_stack, violations)),
+        attempt=Step(new_positions, *map(_stack, violations)),
         executed=jnp.where(is_blocked, jnp.int8(Action.WAIT), actions),
-        positions=jnp.where(is_blocked[:, None], positions, attempted),
+        positions=jnp.where(is_blocked[:, None], positions, new_positions),
         at_goal=_stack(at_goal),
         num_away=num_away,
-        failed=failed,
+        failed=has_failed,
     )
 
 
@@ -234,11 +240,13 @@ def first_failure(attempt: Step) -> tuple[jax.Array, jax.Array]:
 def _loses_priority(actions: jax.Array, attempt: Step) -> jax.Array:
     """Return the agents that break a rule, except the winners of contested cells; bool (K,)."""
     K = actions.shape[0]
-    same_cell = ~any_of(attempt.positions[:, None] != attempt.positions[None, :])
-    contested = same_cell & attempt.vertex_conflict[:, None] & attempt.vertex_conflict[None, :]
+    is_same_cell = ~any_of(attempt.positions[:, None] != attempt.positions[None, :])
+    is_contested = (
+        is_same_cell & attempt.vertex_conflict[:, None] & attempt.vertex_conflict[None, :]
+    )
     agents = jnp.arange(K)
     # A waiting agent keeps its cell, whatever its index.
-    waits = actions == Action.WAIT
-    has_priority = waits[None, :] | (agents[None, :] < agents[:, None])
-    loses = any_of(contested & has_priority & ~jnp.eye(K, dtype=bool))
+    is_waiting = actions == Action.WAIT
+    has_priority = is_waiting[None, :] | (agents[None, :] < agents[:, None])
+    loses = any_of(is_contested & has_priority & ~jnp.eye(K, dtype=bool))
     return attempt.off_board | attempt.hole | attempt.swapping_conflict | loses

@@ -61,11 +61,11 @@ def check_environment(environment: Any, params: Any, *, key: jax.Array | None = 
     params = _set_time_limit(params, _TIME_LIMIT)
     _check_structure(environment, params, key)
 
-    traces = 0
+    num_traces = 0
 
     def play_all(key: jax.Array, waits: jax.Array, params: Any) -> dict[str, Any]:
-        nonlocal traces
-        traces += 1
+        nonlocal num_traces
+        num_traces += 1
         play = jax.vmap(partial(_roll_out, environment), (0, 0, None))
         return play(jax.random.split(key, _NUM_ENVIRONMENTS), waits, params)
 
@@ -73,13 +73,15 @@ def check_environment(environment: Any, params: Any, *, key: jax.Array | None = 
     play_jitted = _jit_unoptimised(play_all)
     waits = np.arange(_NUM_ENVIRONMENTS) % 2 == 1
     rollout = jax.device_get(play_jitted(key, waits, params))
-    repeated = jax.device_get(play_jitted(key, waits, params))
+    repeated_rollout = jax.device_get(play_jitted(key, waits, params))
     other_params = jax.tree.map(
         lambda leaf: np.roll(leaf, 1, axis=0) if np.ndim(leaf) else leaf, jax.device_get(params)
     )
     play_jitted(jax.random.fold_in(key, 1), ~waits, _set_time_limit(other_params, _TIME_LIMIT + 1))
-    _require(traces == 1, "retrace", f"equal shapes must share one trace, got {traces} traces")
-    is_deterministic = _are_equal(rollout, repeated)
+    _require(
+        num_traces == 1, "retrace", f"equal shapes must share one trace, got {num_traces} traces"
+    )
+    is_deterministic = _are_equal(rollout, repeated_rollout)
     _require(is_deterministic, "determinism", "equal keys and params must give equal episodes")
     _check_rollout(environment, params, rollout)
 
@@ -123,19 +125,19 @@ def _roll_out(environment: Any, key: jax.Array, waits: jax.Array, params: Any) -
 
     def advance(state: Any, key: jax.Array) -> tuple[Any, dict[str, Any]]:
         key_actions, key_step = jax.random.split(key)
-        sampled = action_space.sample(key_actions)
-        actions = jnp.where(waits, jnp.zeros_like(sampled), sampled)
+        sampled_actions = action_space.sample(key_actions)
+        actions = jnp.where(waits, jnp.zeros_like(sampled_actions), sampled_actions)
         result = environment.step(key_step, state, actions, params)
         next_observation, next_state, *_, info = result
-        final = info["final_observation"]
+        final_observation = info["final_observation"]
         return next_state, {
             "key": jax.random.key_data(key_step),
             "before": state,
             "actions": actions,
             "actions_valid": action_space.contains(actions),
             "observations_valid": observation_space.contains(next_observation)
-            & observation_space.contains(final),
-            "result": (*result[:5], final),
+            & observation_space.contains(final_observation),
+            "result": (*result[:5], final_observation),
         }
 
     _, steps = jax.lax.scan(advance, start, jax.random.split(key, _NUM_STEPS))
@@ -146,14 +148,14 @@ def _roll_out(environment: Any, key: jax.Array, waits: jax.Array, params: Any) -
 def _check_rollout(environment: Any, params: Any, rollout: dict[str, Any]) -> None:
     """Compare every step with `step_env`; leaves (_NUM_ENVIRONMENTS, _NUM_STEPS, ...)."""
     steps = rollout["steps"]
-    observation, after, _, terminated, truncated, final = steps["result"]
+    observation, next_states, _, terminated, truncated, final_observation = steps["result"]
     observe = _get_observe(environment)
 
     def step_env(data: jax.Array, state: Any, actions: jax.Array, params: Any) -> tuple[Any, ...]:
         key = jax.random.wrap_key_data(data)
-        before = observe(key, state, actions, params)
+        first_view = observe(key, state, actions, params)
         *result, _ = environment.step_env(key, state, actions, params)
-        return *result, before
+        return *result, first_view
 
     compiled = _jit_unoptimised(jax.vmap(jax.vmap(step_env, (0, 0, 0, None)), (0, 0, 0, None)))
 
@@ -161,28 +163,28 @@ def _check_rollout(environment: Any, params: Any, rollout: dict[str, Any]) -> No
         """Return (observation, state, reward, terminated, observation before) of all steps."""
         return jax.device_get(compiled(steps["key"], state, steps["actions"], params))
 
-    stepped_observation, stepped, _, _, observation_before = step_all(steps["before"], params)
+    stepped_observation, end_states, _, _, observation_before = step_all(steps["before"], params)
     terminated_unlimited = step_all(steps["before"], _set_time_limit(params, 1 << 30))[3]
-    _, absorbed, absorbed_reward, _, _ = step_all(stepped, params)
-    observation_after = step_all(after, params)[4]
+    _, absorbed_states, absorbed_reward, _, _ = step_all(end_states, params)
+    observation_after = step_all(next_states, params)[4]
 
-    time, done = stepped.time, terminated | truncated
+    time, is_done = end_states.time, terminated | truncated
     starts_at_zero = (rollout["start"].time == 0).all()
     first_observation = jax.tree.map(lambda leaf: leaf[:, 0], observation_before)
     first_equal = _are_equal(rollout["first"], first_observation)
-    finished, absorbed, absorbed_reward = jax.tree.map(
-        lambda leaf: leaf[done], (stepped, absorbed, absorbed_reward)
+    finished_states, absorbed_states, absorbed_reward = jax.tree.map(
+        lambda leaf: leaf[is_done], (end_states, absorbed_states, absorbed_reward)
     )
     for reason, holds in {
         "observation-space": rollout["first_valid"].all() and steps["observations_valid"].all(),
         "action-space": steps["actions_valid"].all(),
         "truncation": np.array_equal(truncated, time >= params.max_steps),
         "termination": np.array_equal(terminated, terminated_unlimited),
-        "auto-reset": np.array_equal(after.time, np.where(done, 0, time)),
+        "auto-reset": np.array_equal(next_states.time, np.where(is_done, 0, time)),
         "time": starts_at_zero and (time == steps["before"].time + 1).all(),
         "observation": first_equal and _are_equal(observation, observation_after),
-        "final-observation": _are_equal(final, stepped_observation),
-        "absorption": _are_equal(finished, absorbed) and not np.any(absorbed_reward),
+        "final-observation": _are_equal(final_observation, stepped_observation),
+        "absorption": _are_equal(finished_states, absorbed_states) and not np.any(absorbed_reward),
     }.items():
         _require(bool(holds), reason, _REQUIREMENTS[reason])
 

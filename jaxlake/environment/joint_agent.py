@@ -132,8 +132,8 @@ def split_joint_action(action: Any, num_agents: int) -> jax.Array:
         raise ValueError(f"action must have an integer dtype, got {action.dtype}")
     powers = NUM_ACTIONS ** np.arange(num_agents, dtype=np.int32)
     digits = action.astype(jnp.int32)[..., None] // powers % NUM_ACTIONS
-    valid = (action >= 0) & (action < NUM_ACTIONS**num_agents)
-    return jnp.where(valid[..., None], digits, NUM_ACTIONS).astype(jnp.int8)
+    is_valid = (action >= 0) & (action < NUM_ACTIONS**num_agents)
+    return jnp.where(is_valid[..., None], digits, NUM_ACTIONS).astype(jnp.int8)
 
 
 def joint_action(actions: Any) -> jax.Array:

@@ -95,17 +95,17 @@ class LakeEnvironment:
         Raises:
             ValueError: the actions are not integers of shape (K,).
         """
-        stepped, reward, info = self._advance(state, actions, params)
-        done = stepped.terminated | stepped.truncated
-        next_state = jax.tree.map(partial(jnp.where, done), initial_state(key, params), stepped)
+        end_state, reward, info = self._advance(state, actions, params)
+        done = end_state.terminated | end_state.truncated
+        next_state = jax.tree.map(partial(jnp.where, done), initial_state(key, params), end_state)
         observation = self.observe(next_state, params)
         observe_final = _observe_if_done(self.observe, ())
         info |= {
-            "terminated": stepped.terminated,
-            "truncated": stepped.truncated,
-            "final_observation": observe_final(done, stepped, observation, params),
+            "terminated": end_state.terminated,
+            "truncated": end_state.truncated,
+            "final_observation": observe_final(done, end_state, observation, params),
         }
-        return observation, next_state, reward, stepped.terminated, stepped.truncated, info
+        return observation, next_state, reward, end_state.terminated, end_state.truncated, info
 
     @partial(jax.jit, static_argnames="self")
     def step_env(
@@ -133,8 +133,8 @@ class LakeEnvironment:
         Raises:
             ValueError: the actions are not integers of shape (K,).
         """
-        stepped, reward, info = self._advance(state, actions, params)
-        return self.observe(stepped, params), stepped, reward, stepped.terminated, info
+        end_state, reward, info = self._advance(state, actions, params)
+        return self.observe(end_state, params), end_state, reward, end_state.terminated, info
 
     def observe(self, state: EnvState, params: EnvParams) -> Any:
         """Return the observation of a state."""
@@ -163,44 +163,44 @@ class LakeEnvironment:
             raise TypeError(f"state must be an EnvState from reset, got {type(state).__name__}")
         instance = self.board(state, params)
         mask = instance.agent_mask
-        finished = state.terminated | state.truncated
+        is_finished = state.terminated | state.truncated
         actions = validate_actions(actions, mask.shape[-1])
         # All agents wait in a finished state, so it does not change.
-        actions = jnp.where(mask & ~finished, actions, jnp.int8(Action.WAIT))
-        resolved = resolve(self.conflict, instance, state.positions, actions)
-        failed = resolved.failed & ~finished
-        solved = (resolved.num_away == 0) & ~failed
-        time = jnp.where(finished, state.time, state.time + jnp.int32(1))
+        actions = jnp.where(mask & ~is_finished, actions, jnp.int8(Action.WAIT))
+        resolution = resolve(self.conflict, instance, state.positions, actions)
+        has_failed = resolution.failed & ~is_finished
+        is_solved = (resolution.num_away == 0) & ~has_failed
+        time = jnp.where(is_finished, state.time, state.time + jnp.int32(1))
         transition = Transition(
             before=state.positions,
-            after=resolved.positions,
+            after=resolution.positions,
             goals=instance.goals,
-            num_away=resolved.num_away,
+            num_away=resolution.num_away,
             agent_mask=mask,
             actions=actions,
-            executed=resolved.executed,
-            attempt=resolved.attempt,
-            failed=failed,
-            solved=solved,
+            executed=resolution.executed,
+            attempt=resolution.attempt,
+            failed=has_failed,
+            solved=is_solved,
             time=time,
         )
         reward = self.reward(transition)
-        failure, agent = first_failure(resolved.attempt)
-        stepped = EnvState(
+        failure, agent = first_failure(resolution.attempt)
+        end_state = EnvState(
             index=state.index,
-            positions=resolved.positions,
+            positions=resolution.positions,
             time=time,
-            terminated=jnp.where(finished, state.terminated, failed | solved),
-            truncated=jnp.where(finished, state.truncated, time >= params.max_steps),
+            terminated=jnp.where(is_finished, state.terminated, has_failed | is_solved),
+            truncated=jnp.where(is_finished, state.truncated, time >= params.max_steps),
         )
         info = {
             "failure": failure,
             "agent": agent,
-            "executed": resolved.executed,
-            "at_goal": resolved.at_goal,
-            "solved": solved,
+            "executed": resolution.executed,
+            "at_goal": resolution.at_goal,
+            "solved": is_solved,
         }
-        return stepped, jnp.where(finished, jnp.zeros_like(reward), reward), info
+        return end_state, jnp.where(is_finished, jnp.zeros_like(reward), reward), info
 
 
 def _observe_if_done(
@@ -226,9 +226,9 @@ def _observe_if_done(
 
         # Broadcast all arguments except the params, which are large.
         *broadcast_arguments, params = arguments
-        mapped = jax.tree.map(broadcast, broadcast_arguments, list(batched[:3]))
+        mapped_arguments = jax.tree.map(broadcast, broadcast_arguments, list(batched[:3]))
         axes = jax.tree.map(lambda is_batched: 0 if is_batched else None, batched[3])
-        observations = _observe_if_done(observe, (axes,))(*mapped, params)
+        observations = _observe_if_done(observe, (axes,))(*mapped_arguments, params)
         return observations, jax.tree.map(lambda _: True, observations)
 
     return observe_final

@@ -82,8 +82,8 @@ class Planes:
         N, _ = _dimensions(params)
         mask = params.instances.agent_mask[state.index]
         cells = jnp.concatenate([state.positions, params.instances.goals[state.index]])
-        in_row = (cells[:, 0] == np.arange(N, dtype=np.int8)[:, None]) & jnp.tile(mask, 2)
-        row_bits = jnp.where(in_row, _bit(cells[:, 1]), jnp.uint32(0))
+        is_in_row = (cells[:, 0] == np.arange(N, dtype=np.int8)[:, None]) & jnp.tile(mask, 2)
+        row_bits = jnp.where(is_in_row, _bit(cells[:, 1]), jnp.uint32(0))
         row_bits = jnp.concatenate([params.hole_rows[state.index][:, None], row_bits], axis=-1)
         board = _unpack_bits(row_bits[:, None, :], N, axis=1)
         return BoardView(board, **_mask_and_time(state, params))
@@ -137,29 +137,29 @@ class AgentCentred:
         W = 2 * self.radius + 1
         rows = positions[:, :1] + np.arange(-self.radius, self.radius + 1, dtype=np.int32)
         # JAX wraps or clamps indices outside the board, so clip them and mask the result.
-        visible = (rows >= 0) & (rows < N) & mask[:, None]
-        free = ~params.hole_rows[state.index, jnp.clip(rows, 0, N - 1)] & jnp.uint32(2**N - 1)
-        free = jnp.where(visible, free, jnp.uint32(0))
+        is_visible = (rows >= 0) & (rows < N) & mask[:, None]
+        free_bits = ~params.hole_rows[state.index, jnp.clip(rows, 0, N - 1)] & jnp.uint32(2**N - 1)
+        free_bits = jnp.where(is_visible, free_bits, jnp.uint32(0))
         first_column = positions[:, 1:] - self.radius
-        free = jnp.where(
+        free_bits = jnp.where(
             first_column >= 0,
-            free >> first_column.astype(jnp.uint32),
-            free << _shift(-first_column),
+            free_bits >> first_column.astype(jnp.uint32),
+            free_bits << _shift(-first_column),
         )
         is_self = np.eye(K, dtype=bool)
 
         def pack_plane(cells: jax.Array, include: jax.Array) -> jax.Array:
             """Return uint32 (K, W), rows of bits: window i shows cell j if include[i, j]."""
-            in_row = rows[:, :, None] == cells[None, None, :, 0]
+            is_in_row = rows[:, :, None] == cells[None, None, :, 0]
             column = cells[None, :, 1] - first_column
-            in_window = include & (column >= 0) & (column < W)
-            bits = jnp.where(in_window, _bit(_shift(column)), jnp.uint32(0))
-            bits = jnp.where(in_row, bits[:, None, :], jnp.uint32(0))
+            is_in_window = include & (column >= 0) & (column < W)
+            bits = jnp.where(is_in_window, _bit(_shift(column)), jnp.uint32(0))
+            bits = jnp.where(is_in_row, bits[:, None, :], jnp.uint32(0))
             return jax.lax.reduce(bits, np.uint32(0), jax.lax.bitwise_or, (2,))
 
         pairs = mask[:, None] & mask
         planes = [
-            ~free,
+            ~free_bits,
             pack_plane(positions, pairs & ~is_self),
             pack_plane(goals, pairs & is_self),
             pack_plane(goals, pairs & ~is_self),
@@ -244,11 +244,11 @@ def _dimensions(params: EnvParams) -> tuple[int, int]:
     return params.instances.holes.shape[-1], params.instances.agent_mask.shape[-1]
 
 
-def _unpack_bits(packed: jax.Array, size: int, axis: int) -> jax.Array:
+def _unpack_bits(words: jax.Array, size: int, axis: int) -> jax.Array:
     """Unpack the bits of uint32 entries along an axis of length 1, lowest bit first."""
-    shape = [1] * packed.ndim
+    shape = [1] * words.ndim
     shape[axis] = size
-    return ((packed >> np.arange(size, dtype=np.uint32).reshape(shape)) & jnp.uint32(1)) != 0
+    return ((words >> np.arange(size, dtype=np.uint32).reshape(shape)) & jnp.uint32(1)) != 0
 
 
 def _bit(index: jax.Array) -> jax.Array:

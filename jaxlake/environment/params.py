@@ -48,10 +48,10 @@ class EnvParams:
         if len(changes) != 1 or not changes.keys() <= {"max_steps", "max_steps_in_episode"}:
             names = ", ".join(sorted(changes))
             raise TypeError(f"changes must be max_steps or max_steps_in_episode, got {names}")
-        (limit,) = changes.values()
-        if isinstance(limit, int | np.integer) and limit < 1:
-            raise ValueError(f"max_steps must be at least 1, got {limit}")
-        return replace(self, max_steps=jnp.asarray(limit, jnp.int32))
+        (max_steps,) = changes.values()
+        if isinstance(max_steps, int | np.integer) and max_steps < 1:
+            raise ValueError(f"max_steps must be at least 1, got {max_steps}")
+        return replace(self, max_steps=jnp.asarray(max_steps, jnp.int32))
 
 
 def env_params(
@@ -91,23 +91,24 @@ def env_params(
         raise ValueError(f"instances must be at most {MAX_SIZE}x{MAX_SIZE} in size, got {N}x{N}")
     if isinstance(max_steps, int | np.integer) and max_steps < 1:
         raise ValueError(f"max_steps must be at least 1, got {max_steps}")
-    in_pool = jnp.ones(P, bool) if filled is None else jnp.asarray(filled)
-    if in_pool.shape != (P,):
-        raise ValueError(f"filled must have shape ({P},), got {in_pool.shape}")
-    if is_eager(instances.agent_mask, in_pool):
-        _check_agents(np.asarray(instances.agent_mask), np.asarray(in_pool), filled is None)
-    return _build_params(instances, in_pool, max_steps)
+    is_in_pool = jnp.ones(P, bool) if filled is None else jnp.asarray(filled)
+    if is_in_pool.shape != (P,):
+        raise ValueError(f"filled must have shape ({P},), got {is_in_pool.shape}")
+    if is_eager(instances.agent_mask, is_in_pool):
+        _check_agents(np.asarray(instances.agent_mask), np.asarray(is_in_pool), filled is None)
+    return _build_params(instances, is_in_pool, max_steps)
 
 
 def _check_agents(mask: np.ndarray, in_pool: np.ndarray, suggest_filled: bool) -> None:
     """Raise `ValueError` for boards without agents, such as unfilled slots of `generate`."""
-    count = int(np.sum(in_pool))
-    if count == 0:
+    num_boards = int(np.sum(in_pool))
+    if num_boards == 0:
         raise ValueError("filled must be True for at least one board, got only False")
-    if num_empty := count - int(np.sum(mask.any(axis=-1) & in_pool)):
+    if num_empty := num_boards - int(np.sum(mask.any(axis=-1) & in_pool)):
         hint = "; pass filled=Generated.filled to skip unfilled slots" if suggest_filled else ""
         raise ValueError(
-            f"instances must have an agent on every board, got {num_empty} of {count} without{hint}"
+            f"instances must have an agent on every board, got {num_empty} of {num_boards} "
+            f"without{hint}"
         )
 
 
@@ -170,14 +171,14 @@ def legal_action_mask(state: EnvState, params: EnvParams) -> jax.Array:
 
 def _hash_key(key: jax.Array) -> jax.Array:
     """Return Wellons' lowbias32 hash of a key, uint32 (), which is faster than `jax.random`."""
-    mixed = jnp.uint32(0x9E3779B9)
+    word = jnp.uint32(0x9E3779B9)
     data = jax.random.key_data(key)
     for i in range(data.shape[-1]):
-        mixed ^= data[i]
-        mixed = (mixed ^ (mixed >> 16)) * jnp.uint32(0x7FEB352D)
-        mixed = (mixed ^ (mixed >> 15)) * jnp.uint32(0x846CA68B)
-        mixed ^= mixed >> 16
-    return mixed
+        word ^= data[i]
+        word = (word ^ (word >> 16)) * jnp.uint32(0x7FEB352D)
+        word = (word ^ (word >> 15)) * jnp.uint32(0x846CA68B)
+        word ^= word >> 16
+    return word
 
 
 def _scale_to_index(random_bits: jax.Array, bound: jax.Array) -> jax.Array:

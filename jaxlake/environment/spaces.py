@@ -38,9 +38,9 @@ class Box:
         if jnp.issubdtype(self.dtype, jnp.floating):
             return jax.random.uniform(key, self.shape, self.dtype, self.low, self.high)
         bits = jax.random.bits(key, self.shape, jnp.uint32)
-        count = int(self.high) - int(self.low) + 1
-        if count < 1 << 32:
-            bits %= jnp.uint32(count)
+        num_values = int(self.high) - int(self.low) + 1
+        if num_values < 1 << 32:
+            bits %= jnp.uint32(num_values)
         return bits.astype(self.dtype) + jnp.asarray(self.low, self.dtype)
 
     def contains(self, value: Any) -> jax.Array:
@@ -98,8 +98,8 @@ class Tree:
         structures: list[Any] = [jax.tree.structure(tree) for tree in (self.spaces, value)]
         if structures[0] != structures[1]:
             return jnp.bool_(False)
-        contained = [space.contains(leaf) for space, leaf in zip(spaces, leaves, strict=True)]
-        return jnp.all(jnp.stack(contained)) if contained else jnp.bool_(True)
+        flags = [space.contains(leaf) for space, leaf in zip(spaces, leaves, strict=True)]
+        return jnp.all(jnp.stack(flags)) if flags else jnp.bool_(True)
 
 
 def convert_space(space: Space, library: Any) -> Any:

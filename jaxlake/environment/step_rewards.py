@@ -39,8 +39,8 @@ def team_reward(transition: Transition) -> jax.Array:
     shorter plans earn more.
     """
     # Python's sum adds agent by agent: see `any_of`.
-    agents = jnp.maximum(sum(transition.agent_mask.astype(jnp.float32)), 1)
-    fraction_away = transition.num_away.astype(jnp.float32) / agents
+    num_agents = jnp.maximum(sum(transition.agent_mask.astype(jnp.float32)), 1)
+    fraction_away = transition.num_away.astype(jnp.float32) / num_agents
     step_reward = jnp.float32(-0.01) * fraction_away
     reward = jnp.where(transition.solved, jnp.float32(1), step_reward)
     return jnp.where(transition.failed, jnp.float32(-1), reward)
@@ -60,7 +60,7 @@ def agent_reward(transition: Transition) -> jax.Array:
     at_goal = ~any_of(transition.after != transition.goals)
     was_at_goal = ~any_of(transition.before != transition.goals)
     goal_reward = at_goal.astype(jnp.float32) - was_at_goal.astype(jnp.float32)
-    blocked = transition.executed != transition.actions
-    at_fault = breaks_rule(transition.attempt) & (blocked | transition.failed)
+    is_blocked = transition.executed != transition.actions
+    at_fault = breaks_rule(transition.attempt) & (is_blocked | transition.failed)
     reward = jnp.where(at_fault, jnp.float32(-1), goal_reward)
     return jnp.where(transition.agent_mask, reward, jnp.float32(0))

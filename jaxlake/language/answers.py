@@ -68,18 +68,18 @@ def parse_answer(text: str, num_agents: int, *, max_steps: int) -> Answer:
             f"num_agents and max_steps must be at least 1, got {num_agents} and {max_steps}"
         )
     try:
-        body, tagged = _answer_block(text)
+        body, tagged = _find_answer_block(text)
         plans = find_plans(body, num_agents, tagged=tagged)
-        plan = _last_complete(plans, num_agents, max_steps)
+        plan = _select_last_set(plans, num_agents, max_steps)
         return Answer(parsed=True, plan=plan, reason=None)
     except _AnswerError as error:
         return Answer(parsed=False, plan=None, reason=str(error))
 
 
-def _answer_block(text: str) -> tuple[str, bool]:
+def _find_answer_block(text: str) -> tuple[str, bool]:
     """Return the last complete `<answer>` block and True, or the complete answer and False."""
-    text, unfinished = split_thinking(text)
-    if unfinished:
+    text, unfinished_thinking = split_thinking(text)
+    if unfinished_thinking:
         raise _AnswerError("the thinking block is never closed")
     start: int | None = 0  # the prompt may have opened the block
     is_closed, is_mention, block = False, False, None
@@ -101,14 +101,14 @@ def _answer_block(text: str) -> tuple[str, bool]:
     return (text if is_mention or not is_closed else ""), False
 
 
-def _last_complete(candidates: Sequence[AgentPlan], num_agents: int, max_steps: int) -> Plan:
+def _select_last_set(candidates: Sequence[AgentPlan], num_agents: int, max_steps: int) -> Plan:
     """Return the last consecutive plans that contain each agent once.
 
     A later revision of only some agents does not replace their plans. If the text ends with it,
     parsing fails.
     """
-    not_remarks = (plan for plan in candidates if not plan.is_remark)
-    groups = groupby(not_remarks, key=lambda plan: (plan.block, plan.agent, plan.actions))
+    own_plans = (plan for plan in candidates if not plan.is_remark)
+    groups = groupby(own_plans, key=lambda plan: (plan.block, plan.agent, plan.actions))
     plans = _drop_quotes([next(equal_plans) for _, equal_plans in groups], max_steps)
     end = _find_end_of_set(plans, num_agents)
     if end is None:
@@ -116,8 +116,8 @@ def _last_complete(candidates: Sequence[AgentPlan], num_agents: int, max_steps: 
     start = end - num_agents
     if end < len(plans) and plans[end].agent >= num_agents:
         raise _AnswerError(_describe_unknown(plans[end].agent, num_agents))
-    selected = sorted(plans[start:end], key=lambda plan: plan.agent)
-    for plan in selected:
+    selected_plans = sorted(plans[start:end], key=lambda plan: plan.agent)
+    for plan in selected_plans:
         if plan.error is not None:
             raise _AnswerError(plan.error)
         if len(plan.actions) > max_steps:
@@ -130,12 +130,12 @@ def _last_complete(candidates: Sequence[AgentPlan], num_agents: int, max_steps: 
         raise _AnswerError(f"agent {agent} is named twice, with different actions")
     if end < len(plans) and plans[-1].is_cut_off:
         raise _AnswerError(f"the last set of plans is cut off at agent {plans[-1].agent}")
-    return tuple(tuple(plan.actions) for plan in selected)
+    return tuple(tuple(plan.actions) for plan in selected_plans)
 
 
 def _drop_quotes(plans: Iterable[AgentPlan], max_steps: int) -> list[AgentPlan]:
     """Drop checks and explanations that only repeat parts of earlier plans."""
-    remaining: list[AgentPlan] = []
+    kept_plans: list[AgentPlan] = []
     earlier_actions: dict[int, bytes] = {}
     for group in _group_quote_candidates(plans):
         actions = {agent: bytes(plan.actions) for agent, plan in group.items()}
@@ -145,10 +145,10 @@ def _drop_quotes(plans: Iterable[AgentPlan], max_steps: int) -> list[AgentPlan]:
         if may_be_quote and _is_quote([(actions[k], earlier_actions[k]) for k in group]):
             continue
         for agent, plan in group.items():
-            remaining.append(plan)
+            kept_plans.append(plan)
             is_usable = plan.error is None and len(plan.actions) <= max_steps
             earlier_actions[agent] = actions[agent] if is_usable else b""
-    return remaining
+    return kept_plans
 
 
 def _group_quote_candidates(plans: Iterable[AgentPlan]) -> list[dict[int, AgentPlan]]:
@@ -195,13 +195,13 @@ def _find_end_of_set(plans: Sequence[AgentPlan], num_agents: int) -> int | None:
 def _describe_missing(
     plans: Sequence[AgentPlan], candidates: Sequence[AgentPlan], num_agents: int
 ) -> str:
-    named = {plan.agent for plan in plans}
-    missing = set(range(num_agents)) - named
-    if max(named, default=0) >= num_agents:
-        return _describe_unknown(min(agent for agent in named if agent >= num_agents), num_agents)
-    if not missing:
+    agents = {plan.agent for plan in plans}
+    missing_agents = set(range(num_agents)) - agents
+    if max(agents, default=0) >= num_agents:
+        return _describe_unknown(min(agent for agent in agents if agent >= num_agents), num_agents)
+    if not missing_agents:
         return "no set of plans is complete: one for each agent is needed"
-    agent = min(missing)
+    agent = min(missing_agents)
     remarks = [plan.error for plan in candidates if plan.is_remark and plan.agent == agent]
     reason = remarks[-1] if remarks else f"no 'Agent {agent}:' with actions was found"
     return f"agent {agent} is missing: {reason}"

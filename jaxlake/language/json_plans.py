@@ -23,21 +23,21 @@ _MAX_LEVELS = 4
 
 def find_json_values(text: str) -> Iterator[tuple[int, int, Any]]:
     """Yield (start, end, value) for each outermost bracket pair in a text that holds JSON."""
-    opened: dict[str, list[int]] = {"{": [], "[": []}
+    open_brackets: dict[str, list[int]] = {"{": [], "[": []}
     pairs: list[tuple[int, int]] = []
     for bracket in _BRACKET.finditer(text):
-        if bracket[0] in opened:
-            opened[bracket[0]].append(bracket.start())
-        elif starts := opened["{" if bracket[0] == "}" else "["]:
+        if bracket[0] in open_brackets:
+            open_brackets[bracket[0]].append(bracket.start())
+        elif starts := open_brackets["{" if bracket[0] == "}" else "["]:
             start = starts.pop()
             while pairs and pairs[-1][0] > start:
                 pairs.pop()
             pairs.append((start, bracket.end()))
     end = 0
-    for start, stop in pairs:
-        if start >= end and (value := _parse_literal(text[start:stop])) is not None:
-            end = stop
-            yield start, stop, value
+    for start, value_end in pairs:
+        if start >= end and (value := _parse_literal(text[start:value_end])) is not None:
+            end = value_end
+            yield start, value_end, value
 
 
 def _parse_literal(source: str) -> Any:
@@ -57,9 +57,9 @@ def _parse_literal(source: str) -> Any:
 
 def _convert_objects(value: Any) -> Any:
     if isinstance(value, dict):
-        return tuple((str(key), _convert_objects(inner)) for key, inner in value.items())
+        return tuple((str(key), _convert_objects(item)) for key, item in value.items())
     if isinstance(value, list | tuple):
-        return [_convert_objects(inner) for inner in value]
+        return [_convert_objects(item) for item in value]
     return value
 
 
@@ -74,16 +74,16 @@ def extract_plans(value: Any, levels: int = _MAX_LEVELS) -> NamedActions:
         return []
     lists: NamedActions = []
     if isinstance(value, tuple):
-        keys = [(_KEY.fullmatch(name), inner) for name, inner in value]
-        lists = [(key[1], _get_actions(inner)) for key, inner in keys if key]
-        fields = {name.lower(): inner for name, inner in value}
+        keys = [(_KEY.fullmatch(name), field_value) for name, field_value in value]
+        lists = [(key[1], _get_actions(field_value)) for key, field_value in keys if key]
+        fields = {name.lower(): field_value for name, field_value in value}
         agent = next(
             (_KEY.fullmatch(str(fields[name])) for name in _AGENT_FIELDS if name in fields), None
         )
         actions = next((fields[name] for name in _ACTION_FIELDS if name in fields), None)
         if agent and actions is not None:
             return [(agent[1], _get_actions(actions))]
-        value = [inner for _, inner in value]
+        value = [field_value for _, field_value in value]
     elif all(isinstance(item, list) for item in value) or _are_lines(value):
         lists = [(str(number), _get_actions(item)) for number, item in enumerate(value)]
     if any(isinstance(item, str) for _, items in lists for item in items):
@@ -112,7 +112,7 @@ def _is_step(plans: NamedActions) -> bool:
 def _get_actions(value: Any) -> list[object]:
     """Return the actions of an agent, which are strings or objects with a field for the action."""
     if isinstance(value, tuple):
-        fields = {name.lower(): inner for name, inner in value}
+        fields = {name.lower(): field_value for name, field_value in value}
         actions = next((fields[name] for name in _ACTION_FIELDS if name in fields), None)
         return [value] if actions is None else _get_actions(actions)
     if not isinstance(value, list):

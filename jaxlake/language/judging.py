@@ -62,20 +62,20 @@ def judge_answers(
     Returns:
         The outcomes, NumPy leaves (B, ...).
     """
-    count, slots = np.shape(instances.agent_mask)
-    plans = np.full((count, max_steps, slots), Action.WAIT, np.int8)
-    lengths = np.zeros(count, np.int32)
+    num_answers, num_slots = np.shape(instances.agent_mask)
+    plans = np.full((num_answers, max_steps, num_slots), Action.WAIT, np.int8)
+    lengths = np.zeros(num_answers, np.int32)
     for row, answer in enumerate(answers):
         for agent, actions in enumerate(answer.plan or ()):
             plans[row, : len(actions), agent] = actions
             lengths[row] = max(lengths[row], len(actions))
-    parsed = np.array([answer.parsed for answer in answers])
-    arguments = (instances, plans, lengths, parsed, solutions)
+    is_parsed = np.array([answer.parsed for answer in answers])
+    arguments = (instances, plans, lengths, is_parsed, solutions)
     outcomes = []
-    for start in range(0, count, BATCH_SIZE):
+    for start in range(0, num_answers, BATCH_SIZE):
         # The last batch repeats its last row, so that all batches have the same shape.
-        rows = np.minimum(np.arange(start, start + BATCH_SIZE), count - 1)
+        rows = np.minimum(np.arange(start, start + BATCH_SIZE), num_answers - 1)
         batch = jax.tree.map(lambda leaf: leaf[rows], arguments)  # noqa: B023
         outcomes.append(jax.device_get(verify_batch(*batch)))
-    merged: Outcome = jax.tree.map(lambda *leaves: np.concatenate(leaves)[:count], *outcomes)
-    return merged
+    result: Outcome = jax.tree.map(lambda *leaves: np.concatenate(leaves)[:num_answers], *outcomes)
+    return result

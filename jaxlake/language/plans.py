@@ -200,11 +200,11 @@ class _Reader:
         for agent, items in named_actions:
             plan = AgentPlan(_parse_number(agent))
             for item in items:
-                part = _read_actions(item, plan.agent) if isinstance(item, str) else None
-                if part is None or part.error or not part.actions:
+                part_plan = _read_actions(item, plan.agent) if isinstance(item, str) else None
+                if part_plan is None or part_plan.error or not part_plan.actions:
                     plan.error = plan.error or _describe_unknown(str(item), plan.agent)
                 else:
-                    plan.actions += part.actions
+                    plan.actions += part_plan.actions
             # A number, as in {"agent_0": 3}, is a cost or a cell.
             plan.is_remark = bool(items) and all(str(item).isdecimal() for item in items)
             self._record(plan)
@@ -301,8 +301,8 @@ class _Reader:
         """Record the plans of all agents if the steps hold all of them without a gap."""
         # Empty steps at the start list positions.
         steps = list(dropwhile(lambda step: not step, self._steps))
-        first, self._steps = self._first_step, []
-        if first > 1 or not steps or set(steps[0]) != set(range(self._num_agents)):
+        first_step, self._steps = self._first_step, []
+        if first_step > 1 or not steps or set(steps[0]) != set(range(self._num_agents)):
             return
         moves_by_agent = {
             agent: [step[agent] for step in steps if agent in step] for agent in steps[0]
@@ -332,20 +332,20 @@ class _Reader:
 
     def _read_unnamed(self, line: str) -> None:
         """Read a line without an agent's name, with more actions of the open plan or prose."""
-        plan, last = self._open_plan, self.plans[-1] if self.plans else None
+        plan, last_plan = self._open_plan, self.plans[-1] if self.plans else None
         marker = _LINE_MARKER.match(line)
         assert marker is not None  # all parts are optional
-        body, listed = line[marker.end() :], marker.end() > 0 and self._has_action_list
-        part = _read_actions(body, plan.agent if plan else last.agent if last else 0)
+        body, is_listed = line[marker.end() :], marker.end() > 0 and self._has_action_list
+        part_plan = _read_actions(body, plan.agent if plan else last_plan.agent if last_plan else 0)
         self._has_bare_name = False
         # "Wait, they collide." or "Right, let's check." below a plan
-        is_exclamation = part.may_be_quote and not listed
-        is_prose = part.is_remark or is_exclamation or not re.search(r"\w", body)
-        if is_prose or not (part.actions or part.error):
+        is_exclamation = part_plan.may_be_quote and not is_listed
+        is_prose = part_plan.is_remark or is_exclamation or not re.search(r"\w", body)
+        if is_prose or not (part_plan.actions or part_plan.error):
             self._block += 1
             self._is_rejected = _REJECTED.match(line) is not None
             words = _split_words(body)
-            is_numbered = listed and re.search("[0-9]", marker[0])
+            is_numbered = is_listed and re.search("[0-9]", marker[0])
             has_action = is_numbered and any(
                 _parse_action(word) is not None for word in words if word[1:]
             )
@@ -354,14 +354,16 @@ class _Reader:
             elif plan and plan.actions:
                 self._close()
             return
-        if plan is None or (plan.actions and self._after_blank_line and not listed):
-            if last and not part.error:
-                last.error = last.error or f"{_clip(line.strip())} stands apart from any agent"
+        if plan is None or (plan.actions and self._after_blank_line and not is_listed):
+            if last_plan and not part_plan.error:
+                last_plan.error = (
+                    last_plan.error or f"{_clip(line.strip())} stands apart from any agent"
+                )
             return
         if marker["restates"]:
             plan.actions = []
-        plan.actions += part.actions
-        plan.error = plan.error or part.error
+        plan.actions += part_plan.actions
+        plan.error = plan.error or part_plan.error
 
     def _close(self) -> None:
         """Close the open plan, and set an error if it has no actions."""
@@ -379,8 +381,8 @@ class _Reader:
 
 def _read_between(line: str, headers: Sequence[re.Match[str]]) -> Iterator[AgentPlan]:
     """Read the text after each name in a line, up to the next name."""
-    for header, following in zip(headers, [*headers[1:], None], strict=True):
-        body = line[header.end() : following.start() if following else len(line)]
+    for header, next_header in zip(headers, [*headers[1:], None], strict=True):
+        body = line[header.end() : next_header.start() if next_header else len(line)]
         yield _read_actions(body, _parse_number(header["agent"]))
 
 
@@ -390,36 +392,38 @@ def _read_actions(text: str, agent: int) -> AgentPlan:
     text = _drop_numbers(_POSITION.sub(" ", _ELLIPSES.sub(_ELLIPSIS, text)))
     text = _PARENTHESES.sub(_drop_parenthesised_remark, text)
     if sentence := _SENTENCE.search(text):
-        following = _split_words(text[sentence.end() :])
-        if following and _parse_action(following[0]) is None:
+        next_words = _split_words(text[sentence.end() :])
+        if next_words and _parse_action(next_words[0]) is None:
             text = text[: sentence.start()]
     words = _split_words(text)
     codes = [_parse_action(word) for word in words]
     plan.actions = [action for action in codes if action is not None]
-    unknown = [
+    unknown_indices = [
         index
         for index, action in enumerate(codes)
         if action is None and words[index].lower() not in FILLERS
     ]
-    if not unknown:
+    if not unknown_indices:
         return plan
-    first = unknown[0]
-    plan.error = _describe_unknown(words[first], agent)
-    prose = [words[index] for index in unknown if words[index].isalpha()]
-    prose = [word for word in prose if word[1:] and not word.isupper()]
-    symbols = not any(word.isalnum() for word in words)
-    leading = [word for word in words[:first] if _parse_action(word) is not None]
-    if len(leading) == len(plan.actions) > 0 and len(words) - first > 1:
+    first_unknown = unknown_indices[0]
+    plan.error = _describe_unknown(words[first_unknown], agent)
+    prose_words = [words[index] for index in unknown_indices if words[index].isalpha()]
+    prose_words = [word for word in prose_words if word[1:] and not word.isupper()]
+    only_symbols = not any(word.isalnum() for word in words)
+    names = [word for word in words[:first_unknown] if _parse_action(word) is not None]
+    if len(names) == len(plan.actions) > 0 and len(words) - first_unknown > 1:
         plan.may_be_quote = True
-        if _REPETITION.fullmatch(words[first]):
+        if _REPETITION.fullmatch(words[first_unknown]):
             # "3 steps" after three actions is their number.
-            next_word = words[first + 1].lower()
-            is_comment = words[first] == str(len(leading)) and next_word in _STEP_NOUNS
+            next_word = words[first_unknown + 1].lower()
+            is_comment = words[first_unknown] == str(len(names)) and next_word in _STEP_NOUNS
         else:
-            is_comment = any(map(str.islower, prose)) and not any(map(str.islower, leading))
+            is_comment = any(map(str.islower, prose_words)) and not any(map(str.islower, names))
         if is_comment:
             plan.error = None
-    elif len(prose) > 1 or not (plan.actions or words[-1] == _TRUNCATION_MARK or symbols):
+    elif len(prose_words) > 1 or not (
+        plan.actions or words[-1] == _TRUNCATION_MARK or only_symbols
+    ):
         plan.actions, plan.is_remark = [], True
     return plan
 
@@ -429,8 +433,8 @@ def _drop_numbers(text: str) -> str:
     numbers = list(_ACTION_NUMBER.finditer(text))
     if not numbers or re.search(r"\w", text[: numbers[0].start()]):
         return text
-    first = _parse_number(numbers[0][1])
-    if first > 1 or [int(number[1]) for number in numbers] != [*range(first, first + len(numbers))]:
+    start = _parse_number(numbers[0][1])
+    if start > 1 or [int(number[1]) for number in numbers] != [*range(start, start + len(numbers))]:
         return text
     return _ACTION_NUMBER.sub(" ", text)
 

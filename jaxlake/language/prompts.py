@@ -137,10 +137,12 @@ def check_template(template: str) -> str:
         fields = [name for _, name, _, _ in Formatter().parse(template) if name is not None]
     except ValueError as error:
         raise ValueError(f"template: {error}; write {{{{ and }}}} for braces") from None
-    unknown = [name for name in fields if name not in TEMPLATE_FIELDS]
-    allowed = ", ".join(f"{{{name}}}" for name in TEMPLATE_FIELDS)
-    if unknown:
-        raise ValueError(f"template must have only the fields {allowed}, got {{{unknown[0]}}}")
+    unknown_fields = [name for name in fields if name not in TEMPLATE_FIELDS]
+    allowed_fields = ", ".join(f"{{{name}}}" for name in TEMPLATE_FIELDS)
+    if unknown_fields:
+        raise ValueError(
+            f"template must have only the fields {allowed_fields}, got {{{unknown_fields[0]}}}"
+        )
     if "board" not in fields:
         raise ValueError("template must have the field {board}")
     return template
@@ -180,9 +182,11 @@ def action_names(plan: np.ndarray | Sequence[Sequence[int]]) -> list[list[str]]:
     steps = np.asarray(plan)
     if steps.ndim != 2:
         raise ValueError(f"plan must have shape (steps, agents), got {steps.shape}")
-    unknown = steps[(steps < min(Action)) | (steps > max(Action))]
-    if unknown.size:
-        raise ValueError(f"plan must hold actions {min(Action)} to {max(Action)}, got {unknown[0]}")
+    invalid_values = steps[(steps < min(Action)) | (steps > max(Action))]
+    if invalid_values.size:
+        raise ValueError(
+            f"plan must hold actions {min(Action)} to {max(Action)}, got {invalid_values[0]}"
+        )
     names = []
     for actions in steps.T:
         moves = np.flatnonzero(actions != Action.WAIT)

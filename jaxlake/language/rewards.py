@@ -180,24 +180,24 @@ def score_batch(
         ValueError: As for `score`, with the row of the answer; or the lengths differ.
         TypeError: A text is not a string.
     """
-    count = len(texts)
-    optima = [None] * count if optima is None else list(optima)
+    num_texts = len(texts)
+    optima = [None] * num_texts if optima is None else list(optima)
     for name, column in (("boards", boards), ("optima", optima)):
-        if len(column) != count:
+        if len(column) != num_texts:
             raise ValueError(
-                f"{name} must have one element per text, got {len(column)}, not {count}"
+                f"{name} must have one element per text, got {len(column)}, not {num_texts}"
             )
     for row, text in enumerate(texts):
         if not isinstance(text, str):
             raise TypeError(f"texts: row {row} must be a string, got {type(text).__name__}")
-    if not count:
+    if not num_texts:
         return []
     if thinking:
         texts = [THINKING_PREFIX + text for text in texts]
     instances = stack_boards(boards)
     costs = np.array([_validate_optimum(value, row) for row, value in enumerate(optima)], np.int16)
-    slots = np.shape(instances.agent_mask)[-1]
-    verdict = judge_texts(texts, instances, _make_solutions(costs, slots), max_steps=max_steps)
+    num_slots = np.shape(instances.agent_mask)[-1]
+    verdict = judge_texts(texts, instances, _make_solutions(costs, num_slots), max_steps=max_steps)
     outcomes = verdict.outcomes
     is_cheaper = np.asarray(outcomes.valid) & (np.asarray(outcomes.sum_of_costs) < costs)
     if is_cheaper.any():
@@ -481,16 +481,16 @@ def _validate_optimum(value: Any, row: int) -> int:
     return cost
 
 
-def _make_solutions(costs: np.ndarray, slots: int) -> Solution:
+def _make_solutions(costs: np.ndarray, num_slots: int) -> Solution:
     """Return B solutions with the given minimal sums of costs, int16 (B,); -1 means unknown."""
-    count = len(costs)
+    num_boards = len(costs)
     leaves: dict[str, Any] = {
         "status": np.where(costs < 0, Status.UNKNOWN, Status.OPTIMAL).astype(np.int8),
         "sum_of_costs": costs,
-        "makespan": np.full(count, -1, np.int16),
-        "needs_wait": np.zeros(count, bool),
-        "plan": np.zeros((count, 0, slots), np.int8),
-        "makespan_plan": np.zeros((count, 0, slots), np.int8),
-        "expansions": np.zeros(count, np.int32),
+        "makespan": np.full(num_boards, -1, np.int16),
+        "needs_wait": np.zeros(num_boards, bool),
+        "plan": np.zeros((num_boards, 0, num_slots), np.int8),
+        "makespan_plan": np.zeros((num_boards, 0, num_slots), np.int8),
+        "expansions": np.zeros(num_boards, np.int32),
     }
     return Solution(**leaves)

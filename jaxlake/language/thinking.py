@@ -33,9 +33,9 @@ def split_thinking(text: str) -> tuple[str, str]:
 
 def closing_tag(text: str) -> str:
     """Return the closing tag of a thinking block that is still open at the end, or ""."""
-    unfinished = split_thinking(text)[1].lower()
+    unfinished_text = split_thinking(text)[1].lower()
     for opening, closing in THINKING_TAGS.items():
-        if unfinished.startswith(opening.lower()):
+        if unfinished_text.startswith(opening.lower()):
             return closing
     return ""
 
@@ -46,8 +46,8 @@ def opening_tag(prompt: str) -> str:
     Some chat templates end prompts with an opening tag. Prepend the returned text to the answer
     before parsing it.
     """
-    stripped = prompt.rstrip()
+    stripped_prompt = prompt.rstrip()
     for tag in THINKING_TAGS:
-        if stripped.lower().endswith(tag.lower()):
-            return prompt[len(stripped) - len(tag) :]
+        if stripped_prompt.lower().endswith(tag.lower()):
+            return prompt[len(stripped_prompt) - len(tag) :]
     return ""

@@ -64,9 +64,9 @@ def policy_digest(policy: JointPolicy) -> str:
     """
     digest = hashlib.sha256()
 
-    def add(value: Any) -> None:
+    def update_digest(value: Any) -> None:
         if dataclasses.is_dataclass(value) and not isinstance(value, type):
-            add(type(value))
+            update_digest(type(value))
             value = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
         leaves, structure = jax.tree.flatten(value)
         digest.update(re.sub(" at 0x[0-9a-f]+", "", str(structure)).encode())
@@ -78,12 +78,12 @@ def policy_digest(policy: JointPolicy) -> str:
             elif isinstance(leaf, bool | int | float | str | bytes):
                 digest.update(repr(leaf).encode())
             elif dataclasses.is_dataclass(leaf) and not isinstance(leaf, type):
-                add(leaf)
+                update_digest(leaf)
             else:
-                named = leaf if hasattr(leaf, "__qualname__") else type(leaf)
-                digest.update(named.__qualname__.encode())
+                owner = leaf if hasattr(leaf, "__qualname__") else type(leaf)
+                digest.update(owner.__qualname__.encode())
 
-    add(
+    update_digest(
         policy
         if dataclasses.is_dataclass(policy)
         else [type(policy), getattr(policy, "__dict__", {})]

@@ -135,8 +135,8 @@ def play_boards(
     weights, restore = _traced_fields(policy)
 
     def play(keys: jax.Array, instances: Instance, *weights: jax.Array) -> Any:
-        traced = restore(weights)
-        return _play_batch(traced, keys, instances, max_steps=max_steps, conflict=conflict)
+        traced_policy = restore(weights)
+        return _play_batch(traced_policy, keys, instances, max_steps=max_steps, conflict=conflict)
 
     play = merge_batch_axes(play, num_shared=len(weights))
     actions, length = play(keys, instances, *weights)
@@ -223,13 +223,13 @@ def _check_arguments(
     if not isinstance(max_steps, int | np.integer):
         raise TypeError(f"max_steps must be an integer, got {max_steps!r}")
     check_instance(instances)
-    limit = np.iinfo(np.int16).max // max(np.shape(instances.agent_mask)[-1], 1)
-    if not 1 <= max_steps <= limit:
-        raise ValueError(f"max_steps must be in [1, {limit}], got {max_steps}")
+    max_allowed = np.iinfo(np.int16).max // max(np.shape(instances.agent_mask)[-1], 1)
+    if not 1 <= max_steps <= max_allowed:
+        raise ValueError(f"max_steps must be in [1, {max_allowed}], got {max_steps}")
     shape = np.shape(instances.size)
     if len(shape) != batch_axes:
-        required = "one leading axis" if batch_axes == 1 else "two leading axes"
-        raise ValueError(f"instances must have {required}, got size of shape {shape}")
+        requirement = "one leading axis" if batch_axes == 1 else "two leading axes"
+        raise ValueError(f"instances must have {requirement}, got size of shape {shape}")
 
 
 def _traced_fields(policy: JointPolicy) -> tuple[list[jax.Array], Callable[..., JointPolicy]]:
@@ -243,11 +243,11 @@ def _traced_fields(policy: JointPolicy) -> tuple[list[jax.Array], Callable[..., 
         return [], lambda _: policy
 
     def restore(arrays: Sequence[jax.Array]) -> JointPolicy:
-        replaced, remaining = copy.copy(policy), iter(arrays)
+        copied_policy, remaining_arrays = copy.copy(policy), iter(arrays)
         pairs = zip(leaves, is_traced, strict=True)
-        chosen = [next(remaining) if traced else x for x, traced in pairs]
-        replaced.__dict__.update(jax.tree.unflatten(structure, chosen))
-        return replaced
+        new_leaves = [next(remaining_arrays) if traced else x for x, traced in pairs]
+        copied_policy.__dict__.update(jax.tree.unflatten(structure, new_leaves))
+        return copied_policy
 
     return [leaf for leaf, traced in zip(leaves, is_traced, strict=True) if traced], restore
 
@@ -342,13 +342,13 @@ def _play_batch(
     start_keys, act_keys = jnp.moveaxis(jax.vmap(jax.random.split)(keys), 1, 0)
 
     def choose_actions(*inputs: Any) -> tuple[jax.Array, Any]:
-        chosen = policy.act(*inputs)
-        if not (isinstance(chosen, tuple) and len(chosen) == 2):
-            raise ValueError(f"policy: act must return (actions, memory), got {chosen!r:.100}")
-        actions, memory = chosen
-        before, after = map(_memory_layout, (inputs[-1], memory))
-        if before != after:
-            raise ValueError(f"policy: act must return memory like {before}, got {after}")
+        result = policy.act(*inputs)
+        if not (isinstance(result, tuple) and len(result) == 2):
+            raise ValueError(f"policy: act must return (actions, memory), got {result!r:.100}")
+        actions, memory = result
+        layout, new_layout = map(_memory_layout, (inputs[-1], memory))
+        if layout != new_layout:
+            raise ValueError(f"policy: act must return memory like {layout}, got {new_layout}")
         return validate_actions(actions, mask.shape[1]), memory
 
     start, act = jax.vmap(policy.start), jax.vmap(choose_actions, (0, 0, 0, None, 0))
@@ -360,13 +360,13 @@ def _play_batch(
         actions = jnp.where(mask & ~done[:, None], actions, jnp.int8(Action.WAIT))
         # Without this, XLA recomputes the policy wherever the rules read an action.
         actions = materialize(actions, time >= 0)
-        resolved = jax.vmap(partial(resolve, conflict))(instances, positions, actions)
+        resolution = jax.vmap(partial(resolve, conflict))(instances, positions, actions)
         length = jnp.where(done, length, time + 1)
-        done |= resolved.failed | (resolved.num_away == 0) | (length >= max_steps)
+        done |= resolution.failed | (resolution.num_away == 0) | (length >= max_steps)
         executed_actions = jax.lax.dynamic_update_index_in_dim(
-            executed_actions, resolved.executed, time, 0
+            executed_actions, resolution.executed, time, 0
         )
-        return _Episodes(time + 1, resolved.positions, length, done, memory, executed_actions)
+        return _Episodes(time + 1, resolution.positions, length, done, memory, executed_actions)
 
     def run_steps(episodes: _Episodes) -> _Episodes:
         return jax.lax.fori_loop(0, _STEPS_PER_TEST, step, episodes)
@@ -381,5 +381,5 @@ def _play_batch(
         memory=start(start_keys, instances),
         actions=jnp.zeros((-(-max_steps // _STEPS_PER_TEST) * _STEPS_PER_TEST, B, K), jnp.int8),
     )
-    final = jax.lax.while_loop(lambda episodes: ~jnp.all(episodes.done), run_steps, initial)
-    return jnp.moveaxis(final.actions[:max_steps], 0, 1), final.length
+    end = jax.lax.while_loop(lambda episodes: ~jnp.all(episodes.done), run_steps, initial)
+    return jnp.moveaxis(end.actions[:max_steps], 0, 1), end.length

@@ -67,12 +67,12 @@ def prioritised_policy(horizon: int = DEFAULT_HORIZON) -> PlanFollowingPolicy:
 def _plan_batch(instances: Instance, horizon: int) -> jax.Array:
     """Return prioritised plans of boards (B, ...), int8 (B, horizon, K)."""
     free = pack_rows(~instances.holes)
-    rows, boards = free.shape
+    num_rows, num_boards = free.shape
     starts, goals = (
         jnp.where(instances.agent_mask, cell_numbers(positions), jnp.int16(ABSENT)).T
         for positions in (instances.starts, instances.goals)
     )
     latest = jnp.full(starts.shape, horizon, jnp.int16)
-    buffers = search_buffers(horizon, rows, boards, levels=1)
+    buffers = search_buffers(horizon, num_rows, num_boards, levels=1)
     plans, _ = plan_in_order(free, starts, goals, latest, buffers)
     return batch_major_actions(path_actions(plans.paths))

@@ -68,9 +68,9 @@ class ShortestPathPolicy:
     def start(self, key: jax.Array, instance: Instance) -> jax.Array:
         """Return the set of shortest-path actions per agent and cell, uint8 (K, N, N)."""
         fields = jax.vmap(distances, (None, 0))(instance.holes, instance.goals)
-        allowed, unreachable = open_moves(instance), jnp.int16(UNREACHABLE)
+        allowed_actions, unreachable = open_moves(instance), jnp.int16(UNREACHABLE)
         next_distances = [
-            jnp.where((allowed & bit) != 0, field, unreachable)
+            jnp.where((allowed_actions & bit) != 0, field, unreachable)
             for bit, field in zip(ACTION_BITS, shift_by_action(fields, unreachable), strict=True)
         ]
         # WAIT keeps the distance to the goal; a move along a shortest path reduces it by 1.
@@ -78,8 +78,8 @@ class ShortestPathPolicy:
         action_sets = jnp.zeros(fields.shape, jnp.uint8)
         for bit, distance in zip(ACTION_BITS, next_distances, strict=True):
             action_sets |= jnp.where(distance == min_distance, bit, jnp.uint8(0))
-        waits = (min_distance >= UNREACHABLE) | ~instance.agent_mask[:, None, None]
-        return jnp.where(waits, _WAIT_BIT, action_sets)
+        is_waiting = (min_distance >= UNREACHABLE) | ~instance.agent_mask[:, None, None]
+        return jnp.where(is_waiting, _WAIT_BIT, action_sets)
 
     def act(
         self, key: jax.Array, instance: Instance, positions: jax.Array, time: jax.Array, memory: Any

@@ -107,11 +107,11 @@ def show(
     return Picture(playback, float(cell))
 
 
-def _trim_plan(plan: np.ndarray, agents: int, length: int | None) -> np.ndarray:
+def _trim_plan(plan: np.ndarray, num_agents: int, length: int | None) -> np.ndarray:
     """Return the actions of the agents up to `length`, or up to the last move if it is None."""
-    if plan.ndim != 2 or plan.shape[1] < agents:
-        raise ValueError(f"plan must have shape (T, K) with K >= {agents}, got {plan.shape}")
-    actions = plan[:, :agents].astype(np.int64)
+    if plan.ndim != 2 or plan.shape[1] < num_agents:
+        raise ValueError(f"plan must have shape (T, K) with K >= {num_agents}, got {plan.shape}")
+    actions = plan[:, :num_agents].astype(np.int64)
     if actions.size and (actions == -1).all():
         raise ValueError("plan must hold actions, got only -1, as for boards without a plan")
     if length is None:  # plans are padded with WAIT
@@ -145,9 +145,9 @@ def episode_svg(
 
 
 def _verify_padded(instance: Instance, actions: np.ndarray) -> Outcome:
-    slots = np.asarray(instance.agent_mask).shape[0]
-    steps = -(-max(len(actions), 1) // _STEP_MULTIPLE) * _STEP_MULTIPLE
-    padded = np.zeros((steps, slots), np.int8)
-    padded[: len(actions), : actions.shape[1]] = np.clip(actions, -1, len(Action))
-    unknown = unknown_solution(steps, slots)
-    return _verify(instance, padded, np.int32(len(actions)), np.bool_(True), unknown)
+    num_slots = np.asarray(instance.agent_mask).shape[0]
+    num_steps = -(-max(len(actions), 1) // _STEP_MULTIPLE) * _STEP_MULTIPLE
+    padded_plan = np.zeros((num_steps, num_slots), np.int8)
+    padded_plan[: len(actions), : actions.shape[1]] = np.clip(actions, -1, len(Action))
+    unknown_optimum = unknown_solution(num_steps, num_slots)
+    return _verify(instance, padded_plan, np.int32(len(actions)), np.bool_(True), unknown_optimum)

@@ -63,8 +63,8 @@ def make_board(instance: Instance) -> UnpaddedBoard:
     mask = np.asarray(instance.agent_mask)
     if mask.ndim != 1:
         raise ValueError(f"instance must be a single board, got a batch of shape {mask.shape[:-1]}")
-    agents = int(mask.sum())
-    if not 1 <= agents <= MAX_AGENTS or not mask[:agents].all():
+    num_agents = int(mask.sum())
+    if not 1 <= num_agents <= MAX_AGENTS or not mask[:num_agents].all():
         raise ValueError(
             f"agent_mask must have 1 to {MAX_AGENTS} agents in the first slots, got "
             f"{mask.astype(int).tolist()}"
@@ -72,24 +72,24 @@ def make_board(instance: Instance) -> UnpaddedBoard:
     size = int(instance.size)
     return UnpaddedBoard(
         np.asarray(instance.holes)[:size, :size].astype(bool),
-        np.asarray(instance.starts)[:agents].astype(np.int64),
-        np.asarray(instance.goals)[:agents].astype(np.int64),
+        np.asarray(instance.starts)[:num_agents].astype(np.int64),
+        np.asarray(instance.goals)[:num_agents].astype(np.int64),
     )
 
 
-def make_action_array(plan: Sequence[Sequence[str | int]], agents: int) -> NDArray[np.int64]:
+def make_action_array(plan: Sequence[Sequence[str | int]], num_agents: int) -> NDArray[np.int64]:
     """Convert one action sequence per agent to numbers, int64 (T, K), padded with WAIT."""
-    if len(plan) != agents:
-        raise ValueError(f"plan must have {agents} agents, got {len(plan)}")
-    actions = np.full((max(map(len, plan)), agents), Action.WAIT, dtype=np.int64)
+    if len(plan) != num_agents:
+        raise ValueError(f"plan must have {num_agents} agents, got {len(plan)}")
+    actions = np.full((max(map(len, plan)), num_agents), Action.WAIT, dtype=np.int64)
     for k, sequence in enumerate(plan):
         for t, action in enumerate(sequence):
             try:
                 actions[t, k] = Action[action] if isinstance(action, str) else Action(action)
             except (KeyError, ValueError):
-                allowed = ", ".join(f"{member.name} ({member.value})" for member in Action)
+                allowed_actions = ", ".join(f"{member.name} ({member.value})" for member in Action)
                 hint = did_you_mean(action, Action.__members__)
-                problem = f"must be one of {allowed}, got {action!r}{hint}"
+                problem = f"must be one of {allowed_actions}, got {action!r}{hint}"
                 raise ValueError(f"step {t} of agent {k} {problem}") from None
     return actions
 
@@ -119,8 +119,8 @@ def play(
     if steps is not None:
         if is_in_step and fault_time is not None:
             steps = steps[: fault_time + 1]
-        valid = (steps >= 0) & (steps < len(ACTION_DELTAS))
-        moves = ACTION_DELTAS[np.where(valid, steps, Action.WAIT)].astype(np.int64)
+        is_valid = (steps >= 0) & (steps < len(ACTION_DELTAS))
+        moves = ACTION_DELTAS[np.where(is_valid, steps, Action.WAIT)].astype(np.int64)
     states = np.concatenate([board.starts[None], board.starts + np.cumsum(moves, axis=0)])
     if failure is None:
         return Playback(board, steps, states, None)
@@ -142,8 +142,8 @@ def make_caption(playback: Playback) -> str | None:
         return f"{failure} · step {fault.time}" if fault.is_during_step else failure
     if playback.actions is None:
         return None
-    steps = len(playback.actions)
-    return f"{steps} step{'' if steps == 1 else 's'}"
+    num_steps = len(playback.actions)
+    return f"{num_steps} step{'' if num_steps == 1 else 's'}"
 
 
 def describe_fault_location(playback: Playback) -> str | None:
@@ -169,10 +169,10 @@ def _find_groups(
 ) -> tuple[tuple[int, ...], ...]:
     """Return the groups of agents that fail together, including the lowest agent."""
     positions = states[-1]
-    off_board = ((positions < 0) | (positions >= len(board.holes))).any(axis=1)
+    is_off_board = ((positions < 0) | (positions >= len(board.holes))).any(axis=1)
     if kind == "vertex_conflict":
-        same_cell = (positions[:, None] == positions).all(axis=-1)
-        groups = {tuple(np.flatnonzero(row).tolist()) for row in same_cell}
+        is_same_cell = (positions[:, None] == positions).all(axis=-1)
+        groups = {tuple(np.flatnonzero(row).tolist()) for row in is_same_cell}
         return tuple(sorted(group for group in groups if len(group) > 1)) or ((lowest_agent,),)
     if kind == "swapping_conflict":
         enters_cell = (positions[:, None] == states[-2]).all(axis=-1)
@@ -180,14 +180,14 @@ def _find_groups(
         swaps = tuple((i, j) for i, j in pairs if enters_cell[i, j] and enters_cell[j, i])
         return swaps or ((lowest_agent,),)
     if kind == "goal_not_reached":
-        failed = (positions != board.goals).any(axis=1)
+        has_failed = (positions != board.goals).any(axis=1)
     elif kind == "off_board":
-        failed = off_board | (actions[-1] < 0) | (actions[-1] >= len(ACTION_DELTAS))
+        has_failed = is_off_board | (actions[-1] < 0) | (actions[-1] >= len(ACTION_DELTAS))
     else:
-        row, column = np.where(off_board[:, None], 0, positions).T
-        failed = ~off_board & board.holes[row, column]
-    failed[lowest_agent] = True
-    return tuple((int(k),) for k in np.flatnonzero(failed))
+        row, column = np.where(is_off_board[:, None], 0, positions).T
+        has_failed = ~is_off_board & board.holes[row, column]
+    has_failed[lowest_agent] = True
+    return tuple((int(k),) for k in np.flatnonzero(has_failed))
 
 
 def _join_with_and(items: Sequence[str]) -> str:

@@ -88,8 +88,8 @@ def make_scene(playback: Playback, cell: float, *, panel: bool = False) -> Scene
 
 
 def _make_title(playback: Playback) -> str:
-    size, agents = len(playback.board.holes), len(playback.board.starts)
-    title = f"{agents} agent{'' if agents == 1 else 's'} on a {size} by {size} board"
+    size, num_agents = len(playback.board.holes), len(playback.board.starts)
+    title = f"{num_agents} agent{'' if num_agents == 1 else 's'} on a {size} by {size} board"
     if caption := make_caption(playback):
         title += f": {caption}"
     if location := describe_fault_location(playback):
@@ -140,8 +140,8 @@ def _text(
 ) -> str:
     """Return a text whose baseline is centred at (x, y)."""
     x_text, y_text, size_text = map(format_number, (x, y, font_size))
-    bold = "" if weight is None else f' font-weight="{weight}"'
-    attributes = f'x="{x_text}" y="{y_text}" font-size="{size_text}" {paint}{bold}'
+    weight_text = "" if weight is None else f' font-weight="{weight}"'
+    attributes = f'x="{x_text}" y="{y_text}" font-size="{size_text}" {paint}{weight_text}'
     return f"<text {attributes}>{escape(text)}</text>"
 
 
@@ -313,10 +313,10 @@ def _draw_goals_and_starts(board: UnpaddedBoard, layout: _Layout) -> str:
 
 def _draw_trails(motion: _Motion, layout: _Layout) -> str:
     """Draw the path of each agent, with an offset that keeps paths in shared cells apart."""
-    agents = motion.frames.shape[1]
+    num_agents = motion.frames.shape[1]
     parts = []
-    for k in range(agents):
-        offset = (k - (agents - 1) / 2) * 0.085 * layout.cell
+    for k in range(num_agents):
+        offset = (k - (num_agents - 1) / 2) * 0.085 * layout.cell
         positions = motion.frames[:, k].tolist()
         path = [positions[0], *(end for start, end in pairwise(positions) if start != end)]
         if len(path) > 1:

@@ -36,12 +36,12 @@ def board_text(instance: Instance, positions: object = None) -> str:
         ValueError: the instance is a batch, has too many agents, or a position is off the board.
     """
     board = make_board(instance)
-    agents = len(board.starts)
-    cells = board.starts if positions is None else np.asarray(positions)[:agents]
-    if cells.shape != (agents, 2) or (cells < 0).any() or (cells >= len(board.holes)).any():
+    num_agents = len(board.starts)
+    cells = board.starts if positions is None else np.asarray(positions)[:num_agents]
+    if cells.shape != (num_agents, 2) or (cells < 0).any() or (cells >= len(board.holes)).any():
         raise ValueError(
-            f"positions must be {agents} cells with coordinates from 0 to {len(board.holes) - 1}, "
-            f"got {cells.tolist()}"
+            f"positions must be {num_agents} cells with coordinates from 0 to "
+            f"{len(board.holes) - 1}, got {cells.tolist()}"
         )
     return "\n".join(_board_lines(board, [(int(r), int(c)) for r, c in cells]))
 

@@ -31,17 +31,18 @@ def merge_batch_axes(function: Callable[..., T], *, num_shared: int = 0) -> Call
         num_merged = len(arguments) - num_shared
         if any(jax.tree.leaves(in_batched[num_merged:])):
             return _map_sequentially(batch_function, in_batched, arguments)
-        arguments, shared = arguments[:num_merged], arguments[num_merged:]
+        arguments, shared_arguments = arguments[:num_merged], arguments[num_merged:]
 
         def flatten(leaf: jax.Array, is_batched: bool) -> jax.Array:
             mapped = leaf if is_batched else jnp.broadcast_to(leaf, (axis_size, *leaf.shape))
             return mapped.reshape(-1, *mapped.shape[2:])
 
-        flat = jax.tree.map(flatten, arguments, tuple(in_batched[:num_merged]))
-        first, is_batched = jax.tree.leaves(arguments)[0], jax.tree.leaves(in_batched)[0]
-        B = first.shape[1 if is_batched else 0]  # reshape cannot infer it for empty results
+        flat_arguments = jax.tree.map(flatten, arguments, tuple(in_batched[:num_merged]))
+        first_leaf, is_batched = jax.tree.leaves(arguments)[0], jax.tree.leaves(in_batched)[0]
+        B = first_leaf.shape[1 if is_batched else 0]  # reshape cannot infer it for empty results
         results = jax.tree.map(
-            lambda leaf: leaf.reshape(axis_size, B, *leaf.shape[1:]), batch_function(*flat, *shared)
+            lambda leaf: leaf.reshape(axis_size, B, *leaf.shape[1:]),
+            batch_function(*flat_arguments, *shared_arguments),
         )
         return results, jax.tree.map(lambda _: True, results)
 
@@ -56,10 +57,10 @@ def _map_sequentially(
     flags = jax.tree.leaves(in_batched)
 
     def call(elements: list[jax.Array]) -> Any:
-        element = iter(elements)
+        remaining_elements = iter(elements)
         pairs = zip(leaves, flags, strict=True)
-        chosen = [next(element) if flag else x for x, flag in pairs]
-        return function(*jax.tree.unflatten(structure, chosen))
+        call_leaves = [next(remaining_elements) if flag else x for x, flag in pairs]
+        return function(*jax.tree.unflatten(structure, call_leaves))
 
     results = jax.lax.map(call, [x for x, flag in zip(leaves, flags, strict=True) if flag])
     return results, jax.tree.map(lambda _: True, results)
@@ -80,20 +81,20 @@ def _hide_varying_axes(function: Callable[..., T]) -> Callable[..., T]:
             # In this context, results have types without varying device axes.
             return function(*jax.tree.map(partial(_identity_where, np.True_), arguments))
 
-        replicated = jax.sharding.PartitionSpec()
+        replicated_spec = jax.sharding.PartitionSpec()
         results = jax.shard_map(
             run_unchecked,
-            in_specs=replicated,
-            out_specs=replicated,
+            in_specs=replicated_spec,
+            out_specs=replicated_spec,
             axis_names=frozenset(),
             check_vma=False,
         )(*arguments)
         # Make the result types vary over the same device axes as the arguments.
         leaves = map(_raw_data, jax.tree.leaves(arguments))
-        count = sum(
+        num_differences = sum(
             (jnp.sum(leaf != leaf.ravel()[:1], dtype=jnp.int32) for leaf in leaves), jnp.int32(0)
         )
-        varying_true = count >= 0
+        varying_true = num_differences >= 0
         return jax.tree.map(partial(_identity_where, varying_true), results)
 
     return wrapper

@@ -34,17 +34,17 @@ def use_all_cores(devices: int | None = None) -> int:
         ValueError: `devices` is below 1.
         RuntimeError: JAX has already created its devices.
     """
-    count = len(os.sched_getaffinity(0)) if devices is None else devices
-    if count < 1:
+    num_devices = len(os.sched_getaffinity(0)) if devices is None else devices
+    if num_devices < 1:
         raise ValueError(f"devices must be at least 1, got {devices}")
     try:
-        jax.config.update("jax_num_cpu_devices", count)
+        jax.config.update("jax_num_cpu_devices", num_devices)
     except RuntimeError as error:
         raise RuntimeError(
             "use_all_cores must be called before JAX creates its devices, right after the imports"
         ) from error
     add_search_flags(os.environ)
-    return count
+    return num_devices
 
 
 class SearchProgram(Generic[P, R]):

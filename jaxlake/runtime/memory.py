@@ -38,16 +38,16 @@ def require_memory(
     if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(arguments)):
         _require_under_vmap(name, arguments, count, bytes_per_board, device)
         return
-    required = count * bytes_per_board
+    required_bytes = count * bytes_per_board
     devices = {device} if device else _committed_devices(arguments) or {_default_device()}
-    if required < _MIN_CHECKED_BYTES or len(devices) > 1:
+    if required_bytes < _MIN_CHECKED_BYTES or len(devices) > 1:
         return
-    free = free_memory(*devices)
-    if free is not None and required > free:
+    free_bytes = free_memory(*devices)
+    if free_bytes is not None and required_bytes > free_bytes:
         raise MemoryError(
             f"{name}: {count:,} boards with plans of this length need about "
-            f"{required / 1e9:.1f} GB, but {free / 1e9:.1f} GB of memory are free; use fewer "
-            "boards, or shorter plans"
+            f"{required_bytes / 1e9:.1f} GB, but {free_bytes / 1e9:.1f} GB of memory are free; use "
+            "fewer boards, or shorter plans"
         )
 
 
@@ -108,12 +108,12 @@ def _host_memory_limits() -> Iterator[int]:
         for folder in (cgroup, *cgroup.parents):
             limit_text, usage_text = (_read_text(folder / name).strip() for name in names)
             if limit_text.isdigit() and usage_text.isdigit():
-                cached = re.findall(
+                cache_sizes = re.findall(
                     rf"^{prefix}(?:in)?active_file (\d+)",
                     _read_text(folder / "memory.stat"),
                     re.MULTILINE,
                 )
-                yield int(limit_text) - int(usage_text) + sum(map(int, cached))
+                yield int(limit_text) - int(usage_text) + sum(map(int, cache_sizes))
 
 
 def _read_text(path: str | Path) -> str:

@@ -93,6 +93,6 @@ def compare(before: Iterable[bool], after: Iterable[bool]) -> PairedComparison:
     pairs = list(zip(before, after, strict=True))
     return PairedComparison(
         count=len(pairs),
-        gained=sum(bool(new and not old) for old, new in pairs),
-        lost=sum(bool(old and not new) for old, new in pairs),
+        gained=sum(bool(is_valid and not was_valid) for was_valid, is_valid in pairs),
+        lost=sum(bool(was_valid and not is_valid) for was_valid, is_valid in pairs),
     )

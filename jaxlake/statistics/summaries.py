@@ -90,27 +90,27 @@ def summarize(
     """
     B = instances.agent_mask.shape[0]
     mask = jnp.ones(B, bool) if mask is None else jnp.asarray(mask, bool)
-    valid = jnp.asarray(outcomes.valid, bool)
-    compared = valid & (solutions.status == Status.OPTIMAL)
+    is_valid = jnp.asarray(outcomes.valid, bool)
+    is_compared = is_valid & (solutions.status == Status.OPTIMAL)
     sum_of_costs, makespan = (
-        jnp.where(valid, costs, 0).astype(jnp.int32)
+        jnp.where(is_valid, costs, 0).astype(jnp.int32)
         for costs in (outcomes.sum_of_costs, outcomes.makespan)
     )
     failures = outcomes.failure[:, None] == jnp.arange(len(Failure), dtype=outcomes.failure.dtype)
     columns = [
         outcomes.optimal_sum_of_costs,
         outcomes.optimal_makespan,
-        compared,
+        is_compared,
         jnp.sum(instances.agent_mask, axis=-1, dtype=jnp.int32),
         jnp.sum(outcomes.at_goal, axis=-1, dtype=jnp.int32),
         solutions.needs_wait,
-        solutions.needs_wait & valid,
+        solutions.needs_wait & is_valid,
         sum_of_costs,
         sum_of_costs * sum_of_costs,  # below 2**30, because T * K is below 2**15
         makespan,
         makespan * makespan,
-        jnp.where(compared, sum_of_costs - solutions.sum_of_costs, 0),
-        jnp.where(compared, makespan - solutions.makespan, 0),
+        jnp.where(is_compared, sum_of_costs - solutions.sum_of_costs, 0),
+        jnp.where(is_compared, makespan - solutions.makespan, 0),
     ]
     board_counts = jnp.stack(
         [jnp.asarray(column).astype(jnp.uint32) for column in columns], axis=-1

@@ -104,27 +104,27 @@ def tabulate(
     holes = jnp.sum(instances.holes, axis=(-1, -2), dtype=jnp.int32) - (N * N - cells)
     hole_tenth = jnp.clip(10 * holes // cells, 0, HOLE_TENTHS - 1)
     num_agents = jnp.sum(instances.agent_mask, axis=-1, dtype=jnp.int32)
-    wait = jnp.asarray(needs_wait).astype(jnp.int32)
+    wait_index = jnp.asarray(needs_wait).astype(jnp.int32)
     failure = outcomes.failure.astype(jnp.int32)
     mask = jnp.ones(B, bool) if mask is None else jnp.asarray(mask, bool)
     time = jnp.clip(outcomes.time.astype(jnp.int32), 0, TIME_BINS - 1)
 
-    valid = jnp.asarray(outcomes.valid, bool)
+    is_valid = jnp.asarray(outcomes.valid, bool)
     if solutions is None:
-        compared = jnp.zeros(B, bool)
+        is_compared = jnp.zeros(B, bool)
         excess_sum_of_costs = excess_makespan = jnp.zeros(B, jnp.int32)
     else:
-        compared = valid & (solutions.status == Status.OPTIMAL)
+        is_compared = is_valid & (solutions.status == Status.OPTIMAL)
         excess_sum_of_costs = outcomes.sum_of_costs.astype(jnp.int32) - solutions.sum_of_costs
         excess_makespan = outcomes.makespan.astype(jnp.int32) - solutions.makespan
     failures = failure[:, None] == jnp.arange(len(Failure))
-    counts = [outcomes.optimal_sum_of_costs, outcomes.optimal_makespan, compared]
+    counts = [outcomes.optimal_sum_of_costs, outcomes.optimal_makespan, is_compared]
     sums = [
         jnp.sum(outcomes.at_goal, axis=-1, dtype=jnp.int32),
-        jnp.where(valid, outcomes.sum_of_costs, 0),
-        jnp.where(valid, outcomes.makespan, 0),
-        jnp.where(compared, excess_sum_of_costs, 0),
-        jnp.where(compared, excess_makespan, 0),
+        jnp.where(is_valid, outcomes.sum_of_costs, 0),
+        jnp.where(is_valid, outcomes.makespan, 0),
+        jnp.where(is_compared, excess_sum_of_costs, 0),
+        jnp.where(is_compared, excess_makespan, 0),
     ]
 
     # A single scatter adds all columns. Sums are split into bytes, which cannot overflow within one
@@ -136,7 +136,7 @@ def tabulate(
     shape = (N + 1, K + 1, HOLE_TENTHS, 2)
     table = jnp.zeros((*shape, columns.shape[-1]), jnp.int32)
     rows = jnp.where(mask[:, None], columns, 0)
-    table = table.at[size, num_agents, hole_tenth, wait].add(rows)
+    table = table.at[size, num_agents, hole_tenth, wait_index].add(rows)
     offsets = list(np.cumsum([len(Failure), len(counts), len(sums)]))
     failures, plan_counts, high, low = jnp.split(table, offsets, axis=-1)
     words = jnp.stack([high >> 8, ((high & 255) << 8) + low], axis=-1)
@@ -173,24 +173,24 @@ def merge_statistics(statistics: Statistics) -> Statistics:
             "statistics must have a leading axis, got one table with failures of shape "
             f"{np.shape(statistics.failures)}"
         )
-    merged, overflow = _sum_tables(statistics)
+    total, overflow = _sum_tables(statistics)
     if not isinstance(overflow, jax.core.Tracer) and overflow:
         raise OverflowError(
             "statistics must have at most 2**31 - 1 plans per cell; merge fewer tables, or use "
             "summarize"
         )
-    return merged
+    return total
 
 
 @jax.jit
 def _sum_tables(statistics: Statistics) -> tuple[Statistics, jax.Array]:
     """Return the sum of tables and whether one of its counts overflows, bool ()."""
-    merged, overflow = {}, jnp.bool_(False)
+    leaves, overflow = {}, jnp.bool_(False)
     for name, leaf in vars(statistics).items():
         words = to_words(leaf)
         if name not in _SUMS:
             high, low = jnp.moveaxis(sum_words(words), -1, 0)
-            merged[name] = low.astype(jnp.int32)
+            leaves[name] = low.astype(jnp.int32)
             overflow |= jnp.any((high > 0) | (low >> 31 > 0))
             continue
         # Convert a high word and a 16-bit low word to two 32-bit words, and back.
@@ -199,8 +199,8 @@ def _sum_tables(statistics: Statistics) -> tuple[Statistics, jax.Array]:
         high, low = jnp.moveaxis(sum_words(words), -1, 0)
         overflow |= jnp.any(high >> (31 - _WORD_BITS) > 0)
         high = (high << _WORD_BITS) + (low >> _WORD_BITS)
-        merged[name] = jnp.stack([high, low & _LOW_MASK], axis=-1).astype(jnp.int32)
-    return Statistics(**merged), overflow
+        leaves[name] = jnp.stack([high, low & _LOW_MASK], axis=-1).astype(jnp.int32)
+    return Statistics(**leaves), overflow
 
 
 def join_words(words: Any) -> np.ndarray:
@@ -262,21 +262,21 @@ def statistics_rows(statistics: Statistics, by: Sequence[str] = ("size",)) -> li
     axes = [name for name in AXES if name in by]
     rows = []
     for index in np.ndindex(failures.shape[:-1]):
-        plans, valid = int(failures[index].sum()), int(failures[index][Failure.NONE])
-        if plans == 0:
+        num_plans, num_valid = int(failures[index].sum()), int(failures[index][Failure.NONE])
+        if num_plans == 0:
             continue
         values = dict(zip(axes, index, strict=True))
         row: dict[str, Any] = {
             name: bool(values[name]) if name == "needs_wait" else int(values[name]) for name in by
         }
-        row |= {"total": plans, "valid": valid}
+        row |= {"total": num_plans, "valid": num_valid}
         row |= {name: int(counts[name][index]) for name in _COUNTS}
         for failure in Failure:
             if failure != Failure.NONE:
                 row[failure.label] = int(failures[index][failure])
-        row |= {"csr": valid / plans, "isr": float(agent_shares[index]) / plans}
+        row |= {"csr": num_valid / num_plans, "isr": float(agent_shares[index]) / num_plans}
         for name in _SUMS[1:]:
-            denominator = row["compared"] if name.startswith("excess") else valid
+            denominator = row["compared"] if name.startswith("excess") else num_valid
             row[f"mean_{name}"] = int(sums[name][index]) / denominator if denominator else None
         rows.append(row)
     return rows

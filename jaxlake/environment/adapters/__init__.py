@@ -46,9 +46,9 @@ def adapt(interface: str, environment: Any, params: Any, **options: Any) -> Any:
         ImportError: the library is not installed; the message names the extra to install.
     """
     if not isinstance(environment, LakeEnvironment):
-        given = type(environment).__name__
-        raise TypeError(f"environment must be a LakeEnvironment, got {given}")
-    return _adapter(interface)[0](environment, params, **options)
+        type_name = type(environment).__name__
+        raise TypeError(f"environment must be a LakeEnvironment, got {type_name}")
+    return _import_adapter(interface)[0](environment, params, **options)
 
 
 def make_for(interface: str, id: str, **options: Any) -> Any:
@@ -65,7 +65,7 @@ def make_for(interface: str, id: str, **options: Any) -> Any:
         ValueError: the interface is unknown, or as for `make`.
         ImportError: the library is not installed; the message names the extra to install.
     """
-    adapter, observation = _adapter(interface)
+    adapter, observation = _import_adapter(interface)
     adapter_names = inspect.signature(adapter).parameters
     adapter_options = {name: value for name, value in options.items() if name in adapter_names}
     make_options = {name: value for name, value in options.items() if name not in adapter_names}
@@ -73,7 +73,7 @@ def make_for(interface: str, id: str, **options: Any) -> Any:
     return adapter(environment, params, **adapter_options)
 
 
-def _adapter(interface: str) -> tuple[Callable[..., Any], Any]:
+def _import_adapter(interface: str) -> tuple[Callable[..., Any], Any]:
     """Import the class of an adapter, and return it with its default observation."""
     if interface not in _CLASSES:
         names = ", ".join(_CLASSES)
