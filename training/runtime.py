@@ -28,8 +28,8 @@ _NEWER_NAMES = {"XLA_PYTHON_CLIENT_MEM_FRACTION": "XLA_CLIENT_MEM_FRACTION"}
 def set_library_defaults() -> None:
     """Set variables that the user has not set; call this before importing JAX, torch or vLLM."""
     for name, value in _DEFAULTS.items():
-        newer = _NEWER_NAMES.get(name)
-        if newer is None or not os.environ.get(newer):
+        newer_name = _NEWER_NAMES.get(name)
+        if newer_name is None or not os.environ.get(newer_name):
             os.environ.setdefault(name, value)
     # vLLM warns about Triton on CPUs regardless of VLLM_LOGGING_LEVEL.
     logging.getLogger("vllm.triton_utils").setLevel(logging.ERROR)

@@ -56,7 +56,9 @@ def count_parameters(shape: DecoderConfig, lora: LoraConfig | None = None) -> in
     return sum(prod(sizes) for sizes in parameter_shapes(shape, lora).values())
 
 
-def estimate_trainer_memory(config: RunConfig, shape: DecoderConfig, prompt: int) -> dict[str, int]:
+def estimate_trainer_memory(
+    config: RunConfig, shape: DecoderConfig, prompt_tokens: int
+) -> dict[str, int]:
     """Estimate the trainer's memory per device for GRPO updates.
 
     Weights, Adam's two moments and two gradients are float32 and split over the whole mesh. With
@@ -64,42 +66,43 @@ def estimate_trainer_memory(config: RunConfig, shape: DecoderConfig, prompt: int
     Without remat, each layer keeps about 14 activations of the hidden width and 3 of the inner
     width per token, and the attention scores.
 
-    `prompt` is the length of a prompt in tokens. The result is in bytes, by purpose.
+    `prompt_tokens` is the length of a prompt in tokens. The result is in bytes, by purpose.
     """
     mesh = config.model.mesh
-    devices = mesh.fsdp * mesh.tensor
-    weights = trainable = 4 * count_parameters(shape) // devices
+    num_devices = mesh.fsdp * mesh.tensor
+    weight_bytes = trainable_bytes = 4 * count_parameters(shape) // num_devices
     if config.model.lora is not None:
-        adapters = count_parameters(shape, config.model.lora) - count_parameters(shape)
-        trainable = 4 * adapters // devices
-    rows, answer = config.grpo.micro_batch_size // mesh.fsdp, config.prompt.max_tokens
-    prompts = rows // config.grpo.completions
-    tokens = prompts * prompt + rows * answer
+        adapter_weights = count_parameters(shape, config.model.lora) - count_parameters(shape)
+        trainable_bytes = 4 * adapter_weights // num_devices
+    num_rows, answer_tokens = config.grpo.micro_batch_size // mesh.fsdp, config.prompt.max_tokens
+    num_prompts = num_rows // config.grpo.completions
+    num_tokens = num_prompts * prompt_tokens + num_rows * answer_tokens
     itemsize = _BYTES[config.model.dtype]
-    scores_per_head = prompts * _count_scores(prompt, prompt)
-    scores_per_head += rows * _count_scores(answer, prompt + answer)
-    scores = scores_per_head * shape.num_attention_heads // mesh.tensor * 4
-    layer = tokens * (14 * shape.hidden_size + 3 * shape.intermediate_size) * itemsize + 2 * scores
-    saved_per_layer = layer
+    scores_per_head = num_prompts * _count_scores(prompt_tokens, prompt_tokens)
+    scores_per_head += num_rows * _count_scores(answer_tokens, prompt_tokens + answer_tokens)
+    score_bytes = scores_per_head * shape.num_attention_heads // mesh.tensor * 4
+    layer_bytes = num_tokens * (14 * shape.hidden_size + 3 * shape.intermediate_size) * itemsize
+    layer_bytes += 2 * score_bytes
+    saved_bytes = layer_bytes
     if config.model.remat:
         saved_width = shape.hidden_size
         if config.model.remat == "all_but_attention":
             saved_width += shape.num_attention_heads * shape.head_dim // mesh.tensor
-        saved_per_layer = tokens * saved_width * itemsize
-    activations = shape.num_hidden_layers * saved_per_layer + (layer if config.model.remat else 0)
-    kernels = config.model.dtype == "bfloat16"  # on devices that support them
-    logits = KERNEL_LOGITS_BYTES if kernels else LOGITS_BYTES
-    has_adapters = config.model.lora is not None
-    reference = trainable if has_adapters else count_parameters(shape) * itemsize // devices
+        saved_bytes = num_tokens * saved_width * itemsize
+    activations = shape.num_hidden_layers * saved_bytes + (layer_bytes if config.model.remat else 0)
+    uses_kernels = config.model.dtype == "bfloat16"  # on devices that support them
+    max_logits_bytes = KERNEL_LOGITS_BYTES if uses_kernels else LOGITS_BYTES
+    has_lora = config.model.lora is not None
+    kl_bytes = trainable_bytes if has_lora else count_parameters(shape) * itemsize // num_devices
     return {
-        "weights": weights,
-        **({"adapters": trainable} if has_adapters else {}),
-        **({"reference for KL": reference} if config.grpo.kl_coefficient else {}),
-        "optimizer": 2 * trainable,
-        "gradients": 2 * trainable,
+        "weights": weight_bytes,
+        **({"adapters": trainable_bytes} if has_lora else {}),
+        **({"reference for KL": kl_bytes} if config.grpo.kl_coefficient else {}),
+        "optimizer": 2 * trainable_bytes,
+        "gradients": 2 * trainable_bytes,
         "activations": activations,
         "output layer": shape.vocab_size * shape.hidden_size * (itemsize + 4) // mesh.tensor,
-        "logits": min(logits, rows * answer * shape.vocab_size * 4) * 3,
+        "logits": min(max_logits_bytes, num_rows * answer_tokens * shape.vocab_size * 4) * 3,
     }
 
 
@@ -131,51 +134,51 @@ def print_preview(config: RunConfig, weights: Path | None = None) -> None:
     if problem := find_missing_engine(config.sampling.engine):
         console.print(f"The run can't start here: {problem}.\n", style="yellow")
     _print_stages(config)
-    prompt = estimate_longest_prompt(config)
-    _print_batches(config, prompt)
+    prompt_tokens = estimate_longest_prompt(config)
+    _print_batches(config, prompt_tokens)
     if shape is None:
         console.print(
             f"\nThe shape of {config.model.pretrained} is unknown before the download; memory is "
             "estimated for a local folder only."
         )
     else:
-        _print_memory(config, shape, prompt)
+        _print_memory(config, shape, prompt_tokens)
 
 
 def _print_stages(config: RunConfig) -> None:
     grpo, warm_start = config.grpo, config.warm_start
     table = new_table("Stages", "phase", "instances", "steps", "completions")
     if warm_start is not None:
-        batch = f"{warm_start.batch_size} demonstrations per step"
-        table.add_row("warm start", f"{warm_start.instances}", f"{warm_start.steps}", batch)
+        batch_text = f"{warm_start.batch_size} demonstrations per step"
+        table.add_row("warm start", f"{warm_start.instances}", f"{warm_start.steps}", batch_text)
     boards = f"{config.updates_per_stage * grpo.prompts_per_update} of {config.stages.instances}"
     completions = f"{grpo.prompts_per_update} x {grpo.completions}"
     answers = f"1 per {get_domain(config).instance}"
     for stage in range(1, config.stages.count + 1):
-        updates = f"{config.updates_per_stage} updates"
-        table.add_row(f"stage {stage}: train", boards, updates, completions)
-        count = f"{count_validation_instances(config)}"
-        table.add_row(f"stage {stage}: validate", count, "", answers)
+        updates_text = f"{config.updates_per_stage} updates"
+        table.add_row(f"stage {stage}: train", boards, updates_text, completions)
+        count_text = f"{count_validation_instances(config)}"
+        table.add_row(f"stage {stage}: validate", count_text, "", answers)
         table.add_row(f"stage {stage}: design", "", "", config.engineer.kind)
     print_table(table)
 
 
-def _print_batches(config: RunConfig, prompt: int) -> None:
-    grpo, answer = config.grpo, config.prompt.max_tokens
-    batch = grpo.prompts_per_update * grpo.completions
-    groups = grpo.micro_batch_size // grpo.completions
-    tokens = (1 + grpo.resamples) * batch * answer
+def _print_batches(config: RunConfig, prompt_tokens: int) -> None:
+    grpo, answer_tokens = config.grpo, config.prompt.max_tokens
+    num_completions = grpo.prompts_per_update * grpo.completions
+    num_prompts = grpo.micro_batch_size // grpo.completions
+    num_tokens = (1 + grpo.resamples) * num_completions * answer_tokens
     console.print(
-        f"\nAn update: {batch} completions in {grpo.minibatches} minibatch(es) of at most "
-        f"{config.micro_batches} micro-batches. A micro-batch has {groups} prompts of at most "
-        f"{prompt} tokens, and at most {grpo.micro_batch_size} rows of {answer} tokens. Rollouts "
-        f"have at most {tokens:,} tokens."
+        f"\nAn update: {num_completions} completions in {grpo.minibatches} minibatch(es) of at "
+        f"most {config.micro_batches} micro-batches. A micro-batch has {num_prompts} prompts of at "
+        f"most {prompt_tokens} tokens, and at most {grpo.micro_batch_size} rows of {answer_tokens} "
+        f"tokens. Rollouts have at most {num_tokens:,} tokens."
     )
 
 
-def _print_memory(config: RunConfig, shape: DecoderConfig, prompt: int) -> None:
-    memory, sampling = estimate_trainer_memory(config, shape, prompt), config.sampling
-    engine = count_parameters(shape) * _BYTES[sampling.dtype] // sampling.tensor_parallel_size
+def _print_memory(config: RunConfig, shape: DecoderConfig, prompt_tokens: int) -> None:
+    memory, sampling = estimate_trainer_memory(config, shape, prompt_tokens), config.sampling
+    engine_bytes = count_parameters(shape) * _BYTES[sampling.dtype] // sampling.tensor_parallel_size
     console.print(
         f"\nThe policy has {count_parameters(shape) / 1e6:,.1f} million parameters, on a mesh of "
         f"fsdp {config.model.mesh.fsdp} x tensor {config.model.mesh.tensor} devices.\n"
@@ -185,7 +188,7 @@ def _print_memory(config: RunConfig, shape: DecoderConfig, prompt: int) -> None:
         table.add_row(name, f"{size / 2**30:.2f}")
     table.add_section()
     table.add_row("trainer in all", f"{sum(memory.values()) / 2**30:.2f}")
-    table.add_row("the engine's weights, per device", f"{engine / 2**30:.2f}")
+    table.add_row("the engine's weights, per device", f"{engine_bytes / 2**30:.2f}")
     print_table(table)
 
 
@@ -201,14 +204,15 @@ def estimate_longest_prompt(config: RunConfig) -> int:
     if isinstance(config.environment, UserEnvironmentConfig):
         environment = get_environment(config)
         texts = environment.prompts(environment.validation_set())
-        tokens = max(estimate_tokens(text) for text in texts)
+        num_tokens = max(estimate_tokens(text) for text in texts)
     else:
         size = max((*config.lake.bounds.sizes, *config.validation_grid.sizes))
         rows = [["F"] * size for _ in range(size)]
         rows[0][:2] = "G", "g"
         rows[-1][:2] = "S", "s"
         board = parse_grid([" ".join(row) for row in rows], max_size=size)
-        texts, tokens = [board_prompt(board, config.prompt)], 0
-    words = max(len(text.split()) for text in texts)
-    prompt = max(2 * words, tokens) + 32  # at most about 2 tokens per word, plus a chat template
-    return min(config.sampling.max_model_len, round_up(prompt, config.grpo.length_bucket))
+        texts, num_tokens = [board_prompt(board, config.prompt)], 0
+    num_words = max(len(text.split()) for text in texts)
+    # At most about 2 tokens per word, plus a chat template.
+    prompt_tokens = max(2 * num_words, num_tokens) + 32
+    return min(config.sampling.max_model_len, round_up(prompt_tokens, config.grpo.length_bucket))

@@ -18,10 +18,10 @@ _SHARED_PHASES = ("warm_start", "pool", "train", "validate")
 
 def has_same_first_stage(first: RunConfig, second: RunConfig) -> bool:
     """Return whether two configurations differ at most in name, tracking and engineer."""
-    return _without_engineer(first) == _without_engineer(second)
+    return _remove_engineer(first) == _remove_engineer(second)
 
 
-def _without_engineer(config: RunConfig) -> RunConfig:
+def _remove_engineer(config: RunConfig) -> RunConfig:
     engineer, picking = EngineerConfig(kind="fixed"), config.engineer.picking
     if picking is not None:  # the pool for picking uses the atlas's cells
         update = {"picking": picking, "atlas": config.engineer.atlas}
@@ -48,8 +48,8 @@ def fork_first_stage(source: RunDirectory, target: Path, config: RunConfig) -> N
         raise UserError(f"{source.path}: must be stopped after its first stage")
     if target.exists():
         raise UserError(f"{target}: already exists")
-    with replace_folder(target) as partial:
-        _copy_first_stage(source, RunDirectory(partial), config)
+    with replace_folder(target) as partial_folder:
+        _copy_first_stage(source, RunDirectory(partial_folder), config)
 
 
 def _copy_first_stage(source: RunDirectory, target: RunDirectory, config: RunConfig) -> None:

@@ -62,24 +62,24 @@ def find_problems(
 
 def summarize(findings: Sequence[Finding]) -> list[str]:
     """Return one line per cause, with the fact of the first stage and the other stages."""
-    by_cause: dict[Cause, list[Finding]] = {}
+    findings_by_cause: dict[Cause, list[Finding]] = {}
     for finding in findings:
-        by_cause.setdefault(finding.cause, []).append(finding)
+        findings_by_cause.setdefault(finding.cause, []).append(finding)
     lines = []
-    for first, *later in by_cause.values():
+    for first, *later in findings_by_cause.values():
         stages = ", ".join(str(finding.stage) for finding in later)
         repetition = f" Also in stage{'s'[: len(later) - 1]} {stages}." if later else ""
         lines.append(f"Stage {first.stage}: {first.fact}.{repetition} {first.advice}.")
     return lines
 
 
-def print_findings(new: Sequence[Finding], old: Sequence[Finding] = ()) -> Sequence[Finding]:
-    """Print the findings in `new` whose stage and cause are not in `old`, and return `new`."""
-    printed = {(finding.stage, finding.cause) for finding in old}
-    for finding in new:
-        if (finding.stage, finding.cause) not in printed:
+def print_findings(findings: Sequence[Finding], known: Sequence[Finding] = ()) -> Sequence[Finding]:
+    """Print the findings whose stage and cause are not in `known`, and return all."""
+    known_keys = {(finding.stage, finding.cause) for finding in known}
+    for finding in findings:
+        if (finding.stage, finding.cause) not in known_keys:
             console.print(str(finding), style="yellow", soft_wrap=True)
-    return new
+    return findings
 
 
 def _find_training_problems(
@@ -105,19 +105,19 @@ def _find_training_problems(
         findings.append(Finding(stage, cause, fact, advice))
 
     window = min(WINDOW, config.updates_per_stage)
-    if streak := _first_streak(updates, lambda update: not is_readable(update), window):
-        truncated = _mean(streak, "truncated_share")
+    if streak := _find_first_streak(updates, lambda update: not is_readable(update), window):
+        truncated_share = _mean(streak, "truncated_share")
         fact = f"{_mean(streak, 'parsed_rate'):.0%} of the answers are readable"
-        add("unreadable", fact, _unreadable_advice(config, truncated), streak)
-    if streak := _first_streak(updates, is_truncated, window):
+        add("unreadable", fact, _unreadable_advice(config, truncated_share), streak)
+    if streak := _find_first_streak(updates, is_truncated, window):
         share = f"{_mean(streak, 'truncated_share'):.0%} of the answers"
         add("cut_off", f"{share} {_truncation_fact(config)}", _TRUNCATION_ADVICE, streak)
-    if streak := _first_streak(updates, has_no_variance, window):
+    if streak := _find_first_streak(updates, has_no_variance, window):
         valid = _mean(streak, "valid_rate")
         share = f"{_mean(streak, 'zero_variance_share'):.0%} of the groups"
         fact = f"{share} have equal rewards, so nothing is learned ({valid:.0%} of answers valid)"
         add("no_variance", fact, _variance_advice(valid), streak)
-    if streak := _first_streak(updates, has_no_gradient, window):
+    if streak := _find_first_streak(updates, has_no_gradient, window):
         advice = "Try model.dtype=float32, and look at the options of the loss (grpo.*)"
         if config.grpo.mask_truncated and _mean(streak, "truncated_share") > 0:
             advice = "grpo.mask_truncated excludes cut off answers: raise prompt.max_tokens"
@@ -131,13 +131,14 @@ def _find_answer_problems(
     if not answers:
         return []
     count = len(answers)
-    readable = sum(answer.parsed for answer in answers)
-    truncated = sum(answer.truncated for answer in answers)
-    if readable / count < MIN_READABLE:
-        fact = f"{readable} of {count} validation answers are readable"
-        return [Finding(stage, "unreadable", fact, _unreadable_advice(config, truncated / count))]
-    if truncated / count >= MAX_TRUNCATED:
-        fact = f"{truncated} of {count} validation answers {_truncation_fact(config)}"
+    num_readable = sum(answer.parsed for answer in answers)
+    num_truncated = sum(answer.truncated for answer in answers)
+    if num_readable / count < MIN_READABLE:
+        fact = f"{num_readable} of {count} validation answers are readable"
+        advice = _unreadable_advice(config, num_truncated / count)
+        return [Finding(stage, "unreadable", fact, advice)]
+    if num_truncated / count >= MAX_TRUNCATED:
+        fact = f"{num_truncated} of {count} validation answers {_truncation_fact(config)}"
         return [Finding(stage, "cut_off", fact, _TRUNCATION_ADVICE)]
     return []
 
@@ -149,14 +150,14 @@ def _find_gate_problems(stage: int, gate: GateRecord | None) -> list[Finding]:
     if high >= 0 and gate.restored is None:
         return []
     fall = f"{-100 * gate.comparison.difference:.1f} points [{-100 * high:.1f}, {-100 * low:.1f}]"
-    restored = f"; the previous {gate.restored} was restored" if gate.restored else ""
+    suffix = f"; the previous {gate.restored} was restored" if gate.restored else ""
     advice = "Try a smaller grpo.learning_rate or fewer updates per stage (stages.instances)"
     if gate.restored != "checkpoint":
         advice += "; engineer.gate.rollback=checkpoint also restores the previous weights"
-    return [Finding(stage, "fell", f"the valid rate fell by {fall}{restored}", advice)]
+    return [Finding(stage, "fell", f"the valid rate fell by {fall}{suffix}", advice)]
 
 
-def _first_streak(
+def _find_first_streak(
     updates: Sequence[UpdateMetrics], predicate: Callable[[UpdateMetrics], bool], min_length: int
 ) -> list[UpdateMetrics]:
     """Return the first `min_length` or more consecutive updates for which `predicate` is true."""
@@ -182,9 +183,9 @@ def _truncation_fact(config: RunConfig) -> str:
     return f"are cut off at prompt.max_tokens = {config.prompt.max_tokens}"
 
 
-def _unreadable_advice(config: RunConfig, truncated: float) -> str:
-    if truncated >= 0.5:
-        return f"{truncated:.0%} {_truncation_fact(config)}: raise it, or ask for shorter answers"
+def _unreadable_advice(config: RunConfig, share: float) -> str:
+    if share >= 0.5:
+        return f"{share:.0%} {_truncation_fact(config)}: raise it, or ask for shorter answers"
     return (
         "Read a few of them in the report, then try another prompt.style or prompt.template, "
         "prompt.chat or a warm_start"

@@ -42,8 +42,8 @@ def lock_folder(folder: Path) -> Iterator[int]:
             ) from error
         except OSError as error:
             raise UserError(f"{file}: can't be locked: {error.strerror}") from error
-        since = datetime.now(UTC).isoformat(timespec="seconds")
-        holder = {"pid": os.getpid(), "host": socket.gethostname(), "since": since}
+        start_time = datetime.now(UTC).isoformat(timespec="seconds")
+        holder = {"pid": os.getpid(), "host": socket.gethostname(), "since": start_time}
         try:
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, json.dumps(holder).encode() + b"\n", 0)

@@ -29,8 +29,8 @@ class _Console(Console):
 
     def print(self, *objects: Any, **options: Any) -> None:
         """Print; escape control characters in plain text."""
-        escaped = [escape_controls(item) if isinstance(item, str) else item for item in objects]
-        super().print(*escaped, **options)
+        printable = [escape_controls(item) if isinstance(item, str) else item for item in objects]
+        super().print(*printable, **options)
 
     @property
     def size(self) -> ConsoleDimensions:

@@ -47,25 +47,25 @@ def open_run(config: RunConfig, path: Path) -> Iterator[tuple[RunDirectory, bool
 
         def claim() -> bool:
             directory = RunDirectory(path)
-            existed = directory.claim(config)
+            is_resumed = directory.claim(config)
             stack.enter_context(lock_folder(path))
             remove_temporary_files_below(path)
             if directory.digests.entries() is not None:
                 directory.require_intact()
-                return existed
+                return is_resumed
             directory.write_digest_list()
-            if existed:
+            if is_resumed:
                 console.print(
                     f"{directory.digests.file}: is missing; created from the run's current files.",
                     style="yellow",
                     soft_wrap=True,
                 )
-            return existed
+            return is_resumed
 
-        existed: bool = call_in_first("the claim of the run's directory", claim)
+        is_resumed: bool = call_in_first("the claim of the run's directory", claim)
         local_path = path if is_first() else _copy_small_files(path, stack)
         wait_for_all("the files of the run")  # process 0 may now change them
-        yield RunDirectory(local_path, path), existed
+        yield RunDirectory(local_path, path), is_resumed
 
 
 def require_shareable(config: RunConfig) -> None:

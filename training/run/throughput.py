@@ -51,16 +51,16 @@ def compute_timing_fields(
     fields: dict[str, Any] = {"generated_tokens": work.generated_tokens}
     if seconds.get("rollout") and not config.grpo.prefetch:
         fields["tokens_per_second"] = six_digits(work.generated_tokens / seconds["rollout"])
-    peak = peak_tflops(jax.devices()[0], config.model.dtype)
-    if peak is not None and seconds.get("update"):
+    device_tflops = peak_tflops(jax.devices()[0], config.model.dtype)
+    if device_tflops is not None and seconds.get("update"):
         mesh = config.model.mesh
-        peak_flops = peak * 1e12 * mesh.fsdp * mesh.tensor * seconds["update"]
+        peak_flops = device_tflops * 1e12 * mesh.fsdp * mesh.tensor * seconds["update"]
         fields["mfu"] = six_digits(work.model_flops / peak_flops)
     statistics = [device.memory_stats() or {} for device in jax.local_devices()]
     key = "peak_bytes_in_use"
-    peaks = [device[key] for device in statistics if key in device]
-    if peaks:
-        fields["device_gib"] = six_digits(max(peaks) / _GIB)
+    peak_bytes = [device[key] for device in statistics if key in device]
+    if peak_bytes:
+        fields["device_gib"] = six_digits(max(peak_bytes) / _GIB)
     peak_rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     kibibytes = peak_rss // 1024 if sys.platform == "darwin" else peak_rss
     fields["host_gib"] = six_digits(kibibytes / 2**20)

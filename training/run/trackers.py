@@ -87,9 +87,9 @@ def open_trackers(config: RunConfig, directory: RunDirectory, step: int) -> Iter
 @contextmanager
 def profile_update(config: RunConfig, directory: RunDirectory, update: int) -> Iterator[None]:
     """Trace the block to `profile/UPDATE` if `tracking.profile_updates` lists the update."""
-    enabled = update in config.tracking.profile_updates and is_first()
+    is_enabled = update in config.tracking.profile_updates and is_first()
     folder = directory.profile / str(update)
-    with jax.profiler.trace(str(folder)) if enabled else nullcontext():
+    with jax.profiler.trace(str(folder)) if is_enabled else nullcontext():
         yield
 
 

@@ -67,8 +67,8 @@ class File:
             require_inside(self.path, self.digests.root)
             if not self.grows:
                 digest = hashlib.sha256(text.encode()).hexdigest()
-                recorded = (self.digests.entries() or {}).get(self.digests.name(self.path))
-                if recorded not in (None, digest):
+                recorded_digest = (self.digests.entries() or {}).get(self.digests.name(self.path))
+                if recorded_digest not in (None, digest):
                     self.remove()
                 self.digests.record(self.path, digest)
         with self._convert_errors("written"):
@@ -148,11 +148,11 @@ class JsonLinesFile(File, Generic[T]):
     def read_valid(self, problems: list[str]) -> list[T]:
         """Return the valid values, and append one message per invalid line to `problems`."""
         self._read_bytes()
-        damaged: dict[int, ValueError] = {}
+        errors: dict[int, ValueError] = {}
         with self._convert_errors("read"):
-            lines = list(read_json_lines(self.path, damaged))
+            lines = list(read_json_lines(self.path, errors))
         messages: dict[int, str] = {}
-        for number, problem in damaged.items():
+        for number, problem in errors.items():
             if isinstance(problem, RepeatedKeyError):  # never the result of a cut line
                 messages[number] = str(problem)
             elif not self.may_be_cut:

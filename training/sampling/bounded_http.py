@@ -9,19 +9,19 @@ MAX_BYTES = 1 << 26
 """Maximum size of a body; a batch of long completions takes a few MiB."""
 
 
-class _Bounded(httpx2.AsyncByteStream):
+class _BoundedStream(httpx2.AsyncByteStream):
     """A body's stream that fails beyond `MAX_BYTES`."""
 
-    def __init__(self, inner: Any) -> None:
-        self._inner = inner
+    def __init__(self, stream: Any) -> None:
+        self._inner = stream
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         size = 0
-        async for piece in self._inner:
-            size += len(piece)
+        async for chunk in self._inner:
+            size += len(chunk)
             if size > MAX_BYTES:
                 raise httpx2.ReadError(f"the response has more than {MAX_BYTES} bytes")
-            yield piece
+            yield chunk
 
     async def aclose(self) -> None:
         await self._inner.aclose()
@@ -37,5 +37,5 @@ class BoundedAsyncTransport(httpx2.AsyncHTTPTransport):
         if response.headers.get("content-encoding", "identity") != "identity":
             # A few compressed bytes can expand to any size.
             raise httpx2.ReadError("the response is compressed; it must be a plain body")
-        response.stream = _Bounded(response.stream)
+        response.stream = _BoundedStream(response.stream)
         return response

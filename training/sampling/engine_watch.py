@@ -43,34 +43,34 @@ def call_watched(processes: Sequence[BaseProcess], call: Callable[[], T]) -> T:
     reader, writer = Pipe(duplex=False)
     future = run_in_thread(call, "EngineCall")
     future.add_done_callback(lambda _: writer.close())  # makes the reader readable
-    exited = _wait_for_exit(processes, stopped=reader)
-    if exited is not None:
+    dead_process = _wait_for_exit(processes, stop_signal=reader)
+    if dead_process is not None:
         wait([reader], _GRACE_SECONDS)
         if not future.done():
-            raise UserError(_exit_message(exited))
+            raise UserError(_exit_message(dead_process))
     try:
         return future.result()
     except UserError:
         raise
     except Exception as error:
-        exited = _wait_for_exit(processes, timeout=_EXIT_SECONDS)
-        if exited is None:
+        dead_process = _wait_for_exit(processes, timeout=_EXIT_SECONDS)
+        if dead_process is None:
             raise
-        raise UserError(_exit_message(exited)) from error
+        raise UserError(_exit_message(dead_process)) from error
 
 
 def _wait_for_exit(
     processes: Sequence[BaseProcess],
     *,
-    stopped: Connection | None = None,
+    stop_signal: Connection | None = None,
     timeout: float | None = None,
 ) -> BaseProcess | None:
-    """Wait for a process to end; return None on timeout (seconds) or if `stopped` is readable."""
-    connections = [] if stopped is None else [stopped]
-    ready = wait([*(process.sentinel for process in processes), *connections], timeout)
-    if stopped in ready:
+    """Wait for a process to end; return None after `timeout` seconds or on `stop_signal`."""
+    connections = [] if stop_signal is None else [stop_signal]
+    ready_objects = wait([*(process.sentinel for process in processes), *connections], timeout)
+    if stop_signal in ready_objects:
         return None
-    return next((process for process in processes if process.sentinel in ready), None)
+    return next((process for process in processes if process.sentinel in ready_objects), None)
 
 
 def _exit_message(process: BaseProcess) -> str:

@@ -89,11 +89,11 @@ class JaxSampler:
         padded = pad_sequences(
             sequences, [()] * len(sequences), bucket=_BUCKET, pad_id=self._policy.pad_id
         )
-        size = self._settings.max_num_seqs
+        batch_size = self._settings.max_num_seqs
         scores: list[np.ndarray] = []
-        for first in range(0, len(sequences), size):
+        for start in range(0, len(sequences), batch_size):
             batch = [
-                array[first : first + size]
+                array[start : start + batch_size]
                 for array in (padded.input_ids, padded.positions, padded.mask)
             ]
             scores += list(np.asarray(_score(self._graphdef, self._params, *batch)))
@@ -104,9 +104,9 @@ class JaxSampler:
         if self._device is not None:
             tensors = ((name, jax.device_put(tensor, self._device)) for name, tensor in tensors)
         dtype, self._checksums = jnp.dtype(self._settings.dtype), {}
-        converted = add_checksums(tensors, dtype, self._checksums)
+        converted_tensors = add_checksums(tensors, dtype, self._checksums)
         self._params = huggingface.params_from_tensors(
-            self._graphdef, self._params, converted, dtype
+            self._graphdef, self._params, converted_tensors, dtype
         )
 
     @property
@@ -126,20 +126,20 @@ class JaxSampler:
         """Yield indices of prompts of similar length, in few different batch sizes."""
         order = sorted(request.prompt_indices, key=lambda index: len(request.prompts[index]))
         max_size = max(self._settings.max_num_seqs // request.n, 1)
-        for first in range(0, len(order), max_size):
-            indices = order[first : first + max_size]
+        for start in range(0, len(order), max_size):
+            indices = order[start : start + max_size]
             size = min(1 << (len(indices) - 1).bit_length(), max_size)
             yield indices + indices[-1:] * (size - len(indices))
 
-    def _make_constraint(self, form: AnswerForm, rows: int, stop_ids: np.ndarray) -> "_Constraint":
-        """Return a constraint to the form for `rows` sequences, by the library that vLLM uses."""
+    def _make_constraint(self, form: AnswerForm, size: int, stop_ids: np.ndarray) -> "_Constraint":
+        """Return a constraint to the form for `size` sequences, by the library that vLLM uses."""
         xgrammar, compiler = _import_xgrammar(), self._get_compiler(tuple(stop_ids.tolist()))
         if isinstance(form, str):
             grammar = compiler.compile_regex(form)
         else:
             grammar = compiler.compile_json_schema(json.dumps(form), any_whitespace=False)
         return _Constraint(
-            [xgrammar.GrammarMatcher(grammar) for _ in range(rows)], self._vocabulary
+            [xgrammar.GrammarMatcher(grammar) for _ in range(size)], self._vocabulary
         )
 
     def _get_compiler(self, stop_ids: tuple[int, ...]) -> Any:
@@ -171,7 +171,7 @@ class _Constraint:
     def __init__(self, matchers: Sequence[Any], vocabulary: int) -> None:
         self._matchers, self._vocabulary = matchers, vocabulary
 
-    def allowed(self) -> np.ndarray:
+    def allowed_tokens(self) -> np.ndarray:
         """Return the allowed tokens, bool (R, V); all are allowed after a sequence has ended."""
         bitmask = np.full((len(self._matchers), -(-self._vocabulary // 32)), -1, np.int32)
         for row, matcher in enumerate(self._matchers):
@@ -241,10 +241,10 @@ def _draw_constrained(
     graphdef: nnx.GraphDef, params: Any, batch: _Batch, max_tokens: int, constraint: _Constraint
 ) -> _Draws:
     """Draw all completions token by token from the tokens that the constraint allows."""
-    state = _start_jitted(graphdef, params, batch, max_tokens, constraint.allowed())
+    state = _start_jitted(graphdef, params, batch, max_tokens, constraint.allowed_tokens())
     for step in range(max_tokens):
         if step:
-            state = _advance_jitted(graphdef, params, batch, state, constraint.allowed())
+            state = _advance_jitted(graphdef, params, batch, state, constraint.allowed_tokens())
         constraint.accept(np.asarray(state.tokens[:, step]))
         if bool(state.has_ended.all()):
             break
@@ -260,19 +260,19 @@ def _start(
 ) -> _DecodingState:
     """Read the prompts and choose the first token of each row."""
     model = nnx.merge(graphdef, params)
-    rows = len(batch.keys)
+    num_rows = len(batch.keys)
     hidden, prompts = model.prefill(batch.prompt_ids, batch.prompt_mask)
-    initial = _DecodingState(
+    initial_state = _DecodingState(
         step=jnp.int32(0),
-        has_ended=jnp.zeros(rows, bool),
-        lengths=jnp.zeros(rows, jnp.int32),
-        tokens=jnp.zeros((rows, max_tokens), jnp.int32),
-        logprobs=jnp.zeros((rows, max_tokens), jnp.float32),
+        has_ended=jnp.zeros(num_rows, bool),
+        lengths=jnp.zeros(num_rows, jnp.int32),
+        tokens=jnp.zeros((num_rows, max_tokens), jnp.int32),
+        logprobs=jnp.zeros((num_rows, max_tokens), jnp.float32),
         prompts=prompts,
-        memory=model.memory(rows, max_tokens),
+        memory=model.memory(num_rows, max_tokens),
     )
-    logits = jnp.repeat(model.logits(hidden), rows // len(batch.prompt_ids), axis=0)
-    return _append_token(batch, initial, logits, allowed)
+    logits = jnp.repeat(model.logits(hidden), num_rows // len(batch.prompt_ids), axis=0)
+    return _append_token(batch, initial_state, logits, allowed)
 
 
 def _advance(
@@ -280,10 +280,10 @@ def _advance(
 ) -> _DecodingState:
     """Read each row's last token and choose the next one."""
     model = nnx.merge(graphdef, params)
-    last = state.step - 1
-    tokens = jax.lax.dynamic_index_in_dim(state.tokens, last, axis=1, keepdims=False)
+    last_step = state.step - 1
+    tokens = jax.lax.dynamic_index_in_dim(state.tokens, last_step, axis=1, keepdims=False)
     hidden, memory = model.decode_token(
-        tokens, last, state.prompts, batch.prompt_mask, state.memory
+        tokens, last_step, state.prompts, batch.prompt_mask, state.memory
     )
     return _append_token(batch, state._replace(memory=memory), model.logits(hidden), allowed)
 
@@ -317,13 +317,13 @@ def _mask_unlikely_tokens(logits: jax.Array, top_p: jax.Array, top_k: jax.Array)
 
     As in vLLM, tokens as likely as the last one within the limit are kept.
     """
-    ordered = -jnp.sort(-logits, axis=-1)
-    in_top_k = (top_k == 0) | (jnp.arange(ordered.shape[-1]) < top_k)
-    ordered = jnp.where(in_top_k, ordered, -jnp.inf)
-    probabilities = jax.nn.softmax(ordered)
-    preceding = jnp.cumsum(probabilities, axis=-1) - probabilities
-    in_nucleus = (preceding < top_p) & (ordered > -jnp.inf)
-    threshold = jnp.min(jnp.where(in_nucleus, ordered, jnp.inf), axis=-1, keepdims=True)
+    sorted_logits = -jnp.sort(-logits, axis=-1)
+    in_top_k = (top_k == 0) | (jnp.arange(sorted_logits.shape[-1]) < top_k)
+    sorted_logits = jnp.where(in_top_k, sorted_logits, -jnp.inf)
+    probabilities = jax.nn.softmax(sorted_logits)
+    preceding_mass = jnp.cumsum(probabilities, axis=-1) - probabilities
+    in_nucleus = (preceding_mass < top_p) & (sorted_logits > -jnp.inf)
+    threshold = jnp.min(jnp.where(in_nucleus, sorted_logits, jnp.inf), axis=-1, keepdims=True)
     return jnp.where(logits >= threshold, logits, -jnp.inf)
 
 

@@ -24,11 +24,11 @@ class ModelServer(AbstractContextManager["ModelServer"]):
     Use it as a context manager, which stops the server.
     """
 
-    def __init__(self, settings: SamplingConfig, choice: EngineerConfig) -> None:
+    def __init__(self, settings: SamplingConfig, engineer: EngineerConfig) -> None:
         devices = settings.devices and settings.devices[: settings.tensor_parallel_size]
         # Requests are sent one by one, so replicas are useless.
         update = {"data_parallel_size": 1, "devices": devices}
-        self._settings, self._choice = settings.model_copy(update=update), choice
+        self._settings, self._engineer = settings.model_copy(update=update), engineer
         self._model = self._folder = ""  # the loaded model
         self._tokenizer: Any = None
         self._stop_ids: tuple[int, ...] = ()
@@ -82,8 +82,8 @@ class ModelServer(AbstractContextManager["ModelServer"]):
 
         assert self._server is not None
         if chat is None:  # compact contexts are plain in pretraining
-            chat = bool(self._tokenizer.chat_template) and self._choice.style != "compact"
-        limit = request.max_tokens or self._choice.token_limit(request.form is not None)
+            chat = bool(self._tokenizer.chat_template) and self._engineer.style != "compact"
+        max_tokens = request.max_tokens or self._engineer.token_limit(request.form is not None)
         try:
             prompt = prompt_text(
                 self._tokenizer,
@@ -95,7 +95,7 @@ class ModelServer(AbstractContextManager["ModelServer"]):
         except UserError as error:
             raise EngineerError(f"{self._model}: {error}") from None
         fields: dict[str, Any] = {
-            "temperature": self._choice.temperature,
+            "temperature": self._engineer.temperature,
             "seed": sampling_seeds(request.seed, 1)[0],
             "stop_token_ids": list(self._stop_ids),
             "skip_special_tokens": not has_special_marks(self._tokenizer),
@@ -109,17 +109,17 @@ class ModelServer(AbstractContextManager["ModelServer"]):
         client = ChatClient(
             f"{self._server.address}/v1",
             self._folder,
-            timeout=self._choice.timeout_seconds,
+            timeout=self._engineer.timeout_seconds,
             retries=0,
             proxies=False,
         )
         try:
-            response = client.complete(prompt, max_tokens=limit, chat=False, fields=fields)
+            response = client.complete(prompt, max_tokens=max_tokens, chat=False, fields=fields)
         except EngineerError as error:
             host = self._server.address.removeprefix("http://")
             problem = self._server.get_exit_message() or str(error).partition(f"{host}: ")[2]
-            spent = Costs(engineer_tokens=limit)  # upper bound
-            raise EngineerError(f"{self._model}: {problem}", spent) from None
+            costs = Costs(engineer_tokens=max_tokens)  # upper bound
+            raise EngineerError(f"{self._model}: {problem}", costs) from None
         # Text constrained by a form contains only the configuration.
-        opening = opening_tag(prompt) if request.form is None else ""
-        return response._replace(text=opening + response.text)
+        thinking_tag = opening_tag(prompt) if request.form is None else ""
+        return response._replace(text=thinking_tag + response.text)

@@ -48,34 +48,34 @@ class PrefetchingSampler:
     def __init__(self, engine: Sampler) -> None:
         """Wrap `engine`, which must not be used elsewhere at the same time."""
         self._engine = engine
-        self._expected: SamplingRequest | None = None
+        self._next_request: SamplingRequest | None = None
         self._prefetched: Future[_DrawnRollout] | None = None
         self._num_syncs = 0
         self._last: _DrawnRollout | None = None
-        self._restored_from: Path | None = None  # source file of the prefetched answers, if read
+        self._restored_file: Path | None = None  # source file of the prefetched answers, if read
         self.lag = 0
         """Number of updates between the weights of the last answers and the engine's weights."""
 
     def expect(self, request: SamplingRequest | None) -> None:
         """Announce the request that follows the next one, or None."""
-        self._expected = request
+        self._next_request = request
 
     def sample(self, request: SamplingRequest) -> list[list[Completion]]:
         """Return the prefetched answers, or draw them; see `Sampler.sample`."""
         rollout = self._wait_for_rollout()
         if rollout is None or rollout.request != request:
-            if self._restored_from is not None:
+            if self._restored_file is not None:
                 raise UserError(
-                    f"{self._restored_from}: its prompts and settings differ from those of the "
+                    f"{self._restored_file}: its prompts and settings differ from those of the "
                     "update after the checkpoint; restore the file, or remove the newest "
                     "checkpoint"
                 )
             rollout = self._draw(request)
         self._prefetched, self._last, self.lag = None, rollout, self._num_syncs - rollout.num_syncs
-        self._restored_from = None
-        if self._expected is not None:
-            self._prefetched = run_in_thread(partial(self._draw, self._expected), "Prefetch")
-            self._expected = None
+        self._restored_file = None
+        if self._next_request is not None:
+            self._prefetched = run_in_thread(partial(self._draw, self._next_request), "Prefetch")
+            self._next_request = None
         return rollout.answers
 
     def _draw(self, request: SamplingRequest) -> _DrawnRollout:
@@ -164,7 +164,7 @@ class PrefetchingSampler:
             ) from error
         self._prefetched = Future()
         self._prefetched.set_result(rollout)
-        self._restored_from = file
+        self._restored_file = file
 
 
 def _rollout_file(folder: Path, step: int) -> Path:

@@ -51,7 +51,7 @@ class ServerProcess:
         `arguments` are options of vLLM's server in addition to `engine_arguments`, by their names
         with underscores. `environment` is added to the variables of this process.
         """
-        self.port = _free_port()
+        self.port = _find_free_port()
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 (closed by `kill`)
         self._process = subprocess.Popen(
             [
@@ -136,7 +136,7 @@ def wait_until_ready(address: str, seconds: float, process: ServerProcess | None
     return ""
 
 
-def _free_port() -> int:
+def _find_free_port() -> int:
     with socket.socket() as listener:
         listener.bind((HOST, 0))
         port: int = listener.getsockname()[1]

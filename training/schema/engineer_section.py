@@ -66,15 +66,15 @@ def import_engineer(name: str) -> Engineer:
     return engineer
 
 
-def check_engineer(choice: "EngineerConfig", sampler: str) -> None:
+def check_engineer(settings: "EngineerConfig", sampler: str) -> None:
     """Raise a `UserError` if the engineer can't be used with this `sampling.engine`."""
-    check_key(choice)
-    if is_code_name(choice.base_kind):
-        import_engineer(choice.base_kind)
-    needs_xgrammar = sampler == "jax" and choice.base_kind == "checkpoint"
+    check_key(settings)
+    if is_code_name(settings.base_kind):
+        import_engineer(settings.base_kind)
+    needs_xgrammar = sampler == "jax" and settings.base_kind == "checkpoint"
     if needs_xgrammar and importlib.util.find_spec("xgrammar") is None:
         raise UserError(
-            f"engineer.kind is {choice.kind}, which needs xgrammar with sampling.engine jax: "
+            f"engineer.kind is {settings.kind}, which needs xgrammar with sampling.engine jax: "
             "pip install xgrammar"
         )
 
@@ -207,11 +207,11 @@ class EngineerConfig(Section):
             raise ValueError(f"model: kind {self.base_kind!r} needs a model's name")
         if self.base_kind == "endpoint" and not self.base_url:
             raise ValueError("base_url: kind 'endpoint' needs the API's address")
-        unsupported = [block for block in self.blocks if block not in COMPACT_BLOCKS]
-        if self.style == "compact" and unsupported:
+        unsupported_blocks = [block for block in self.blocks if block not in COMPACT_BLOCKS]
+        if self.style == "compact" and unsupported_blocks:
             raise ValueError(
                 f"blocks must be among {', '.join(COMPACT_BLOCKS)} in style compact, got"
-                f" {', '.join(unsupported)}"
+                f" {', '.join(unsupported_blocks)}"
             )
         if self.style == "compact" and self.reasoning_tokens:
             raise ValueError(

@@ -36,20 +36,20 @@ def environment_class(kind: object) -> type[UserEnvironment[Any]]:
         raise ValueError(f"kind: {error}") from error
     if not (inspect.isclass(candidate) and issubclass(candidate, UserEnvironment)):
         raise ValueError(f"kind: {kind} must be a subclass of UserEnvironment")
-    if missing := sorted(getattr(candidate, "__abstractmethods__", ())):
-        raise ValueError(f"kind: {kind} must implement {', '.join(missing)}")
+    if missing_methods := sorted(getattr(candidate, "__abstractmethods__", ())):
+        raise ValueError(f"kind: {kind} must implement {', '.join(missing_methods)}")
     return candidate
 
 
 def make_environment(kind: object, settings: object) -> UserEnvironment[Any]:
     """Return the environment with these settings; raise a `ValueError` if they are invalid."""
-    cls = environment_class(kind)
-    if isinstance(settings, cls):
+    environment_type = environment_class(kind)
+    if isinstance(settings, environment_type):
         return settings
     try:
-        return cls.model_validate(settings)
+        return environment_type.model_validate(settings)
     except ValidationError as error:
-        allowed = ", ".join(cls.model_fields) or "none"
+        allowed = ", ".join(environment_type.model_fields) or "none"
         problems = format_validation_errors(
             error, lambda location: allowed if len(location) == 1 else "others"
         )
@@ -112,10 +112,10 @@ class UserValidationConfig(Section):
         return cls.model_validate({**tree, "configuration": configuration})
 
 
-def read_configuration(where: str, tree: Any, space: KnobSpace) -> KnobConfiguration:
+def read_configuration(key: str, tree: Any, space: KnobSpace) -> KnobConfiguration:
     """Read a configuration and order its groups and knobs as in the space.
 
-    `where` is the key for error messages. A configuration is returned unchanged.
+    `key` names the section in error messages. A configuration is returned unchanged.
 
     Raises:
         ValueError: Groups or knobs are missing or unknown, or a value is not allowed.
@@ -123,34 +123,34 @@ def read_configuration(where: str, tree: Any, space: KnobSpace) -> KnobConfigura
     if isinstance(tree, KnobConfiguration):
         return tree
     if not isinstance(tree, Mapping) or not isinstance(groups := tree.get("groups"), Mapping):
-        raise ValueError(f"{where} must be a mapping with groups, got {shorten(tree)}")
-    if unknown := sorted(map(str, set(tree) - {"groups", "share"})):
-        raise ValueError(f"{where} must have no keys but groups and share, got {shorten(unknown)}")
+        raise ValueError(f"{key} must be a mapping with groups, got {shorten(tree)}")
+    if extra_keys := sorted(map(str, set(tree) - {"groups", "share"})):
+        raise ValueError(f"{key} must have no keys but groups and share, got {shorten(extra_keys)}")
     if (share := tree.get("share", space.share)) != space.share:
-        raise ValueError(f"{where}.share is {shorten(share)}; it must be {space.share}")
+        raise ValueError(f"{key}.share is {shorten(share)}; it must be {space.share}")
     knobs_by_group = {str(group): knobs for group, knobs in groups.items()}
-    _require_names(f"{where}.groups", knobs_by_group, space.groups)
+    _require_names(f"{key}.groups", knobs_by_group, space.groups)
     for group, knobs in knobs_by_group.items():
-        _require_names(f"{where}.groups.{group}", knobs, space.knobs)
-    ordered = {
+        _require_names(f"{key}.groups.{group}", knobs, space.knobs)
+    ordered_knobs = {
         group: {knob: knobs_by_group[group][knob] for knob in space.knobs} for group in space.groups
     }
     try:
-        return KnobConfiguration(share=space.share, groups=ordered)
+        return KnobConfiguration(share=space.share, groups=ordered_knobs)
     except ValidationError as error:
         problems = format_validation_errors(error)
-        raise ValueError("; ".join(f"{where}.{problem}" for problem in problems)) from error
+        raise ValueError("; ".join(f"{key}.{problem}" for problem in problems)) from error
 
 
-def _require_names(where: str, mapping: Any, names: tuple[str, ...]) -> None:
+def _require_names(key: str, mapping: Any, names: tuple[str, ...]) -> None:
     if not isinstance(mapping, Mapping) or set(mapping) != set(names):
         got = ", ".join(map(str, mapping)) if isinstance(mapping, Mapping) else shorten(mapping)
-        raise ValueError(f"{where} must be {', '.join(names)}, got {got or 'none'}")
+        raise ValueError(f"{key} must be {', '.join(names)}, got {got or 'none'}")
 
 
 def _require_known_keys(tree: Any, section: type[Section]) -> None:
     allowed = ", ".join(section.model_fields)
     if not isinstance(tree, Mapping):
         raise ValueError(f"must be a mapping of {allowed}, got {shorten(tree)}")
-    if unknown := [str(key) for key in tree if key not in section.model_fields]:
-        raise ValueError(f"{', '.join(unknown)}: unknown key; the keys are {allowed}")
+    if extra_keys := [str(key) for key in tree if key not in section.model_fields]:
+        raise ValueError(f"{', '.join(extra_keys)}: unknown key; the keys are {allowed}")

@@ -58,14 +58,14 @@ _FILE_KINDS = {
 
 def require_schema(schema: str, path: Path, tree: Mapping[Any, Any]) -> None:
     """Raise a `UserError` that names the right command if the file belongs to another schema."""
-    expected = _FILE_KINDS.get(schema)
-    if expected is None or expected.keys <= set(tree):
+    file_kind = _FILE_KINDS.get(schema)
+    if file_kind is None or file_kind.keys <= set(tree):
         return
     for command, keys in _FILE_KINDS.values():
         if keys <= set(tree):
             raise UserError(
                 f"{path}: has {' and '.join(sorted(keys))} as keys, so it is a file for "
-                f"`jaxlake {command}`, not for `jaxlake {expected.command}`"
+                f"`jaxlake {command}`, not for `jaxlake {file_kind.command}`"
             )
 
 
@@ -75,9 +75,9 @@ def _add_source(problem: str, path: Path, overrides: Sequence[str]) -> str:
     fields = (field, f"{field}.{message.partition(': ')[0]}")  # environment: kind: must be ...
     for override in reversed(overrides):
         key = override.partition("=")[0]
-        matches = any(name == key or name.startswith(f"{key}.") for name in fields)
+        is_match = any(name == key or name.startswith(f"{key}.") for name in fields)
         # Keys of one word, such as model, also occur as ordinary words.
-        if matches or ("." in key and re.search(rf"(?<![\w.]){re.escape(key)}(?!\w)", problem)):
+        if is_match or ("." in key and re.search(rf"(?<![\w.]){re.escape(key)}(?!\w)", problem)):
             return f"--set {key}: {message if field == key else problem}"
     return f"{path}: {problem}"
 

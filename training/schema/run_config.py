@@ -104,8 +104,8 @@ def _read_environment(tree: Any, _: object) -> Any:
     """Read the section as the lake's or as the one of the environment named by `kind`."""
     if isinstance(tree, EnvironmentConfig | UserEnvironmentConfig):
         return tree
-    other = isinstance(tree, Mapping) and tree.get("kind", LAKE) != LAKE
-    return (UserEnvironmentConfig if other else EnvironmentConfig).model_validate(tree)
+    is_custom = isinstance(tree, Mapping) and tree.get("kind", LAKE) != LAKE
+    return (UserEnvironmentConfig if is_custom else EnvironmentConfig).model_validate(tree)
 
 
 class RunConfig(Section):
@@ -179,9 +179,9 @@ class RunConfig(Section):
     @property
     def engine_sampling(self) -> SamplingConfig:
         """The settings of each vLLM engine: `sampling` with the engine's share of the memory."""
-        engines = [self.sampling.starts_vllm, self.engineer.base_kind in _SERVED_ENGINEERS]
-        share = self.sampling.gpu_memory_utilization / max(sum(engines), 1)
-        return self.sampling.model_copy(update={"gpu_memory_utilization": share})
+        uses_memory = [self.sampling.starts_vllm, self.engineer.base_kind in _SERVED_ENGINEERS]
+        memory_share = self.sampling.gpu_memory_utilization / max(sum(uses_memory), 1)
+        return self.sampling.model_copy(update={"gpu_memory_utilization": memory_share})
 
     @model_validator(mode="before")
     @classmethod
@@ -257,12 +257,12 @@ class RunConfig(Section):
         bounds, initial = self.environment.bounds, self.environment.initial
         if problem := bounds.violation(initial) or bounds.grid_violation(initial):
             raise ValueError(f"environment.initial.sizes: {problem}")
-        first = [(size, knobs.hole_ratio) for size, knobs in initial.sizes.items()]
-        cells = list(product(self.validation_grid.sizes, self.validation_grid.hole_ratios))
-        for where, requests in (("environment.initial.sizes", first), ("validation", cells)):
-            for size, holes in requests:
-                if reason := infeasibility(size, holes, self.environment.num_agents):
-                    raise ValueError(f"{where}: {reason}")
+        start_cells = [(size, knobs.hole_ratio) for size, knobs in initial.sizes.items()]
+        grid_cells = list(product(self.validation_grid.sizes, self.validation_grid.hole_ratios))
+        for key, cells in (("environment.initial.sizes", start_cells), ("validation", grid_cells)):
+            for size, hole_ratio in cells:
+                if reason := infeasibility(size, hole_ratio, self.environment.num_agents):
+                    raise ValueError(f"{key}: {reason}")
         return self
 
     @model_validator(mode="after")
@@ -275,11 +275,11 @@ class RunConfig(Section):
     @model_validator(mode="after")
     def _check_batches(self) -> "RunConfig":
         grpo, fsdp = self.grpo, self.model.mesh.fsdp
-        batch = grpo.prompts_per_update * grpo.completions
-        if batch % (grpo.minibatches * grpo.micro_batch_size):
+        num_completions = grpo.prompts_per_update * grpo.completions
+        if num_completions % (grpo.minibatches * grpo.micro_batch_size):
             raise ValueError(
                 "grpo.minibatches * grpo.micro_batch_size must divide the "
-                f"{batch} completions of an update, got "
+                f"{num_completions} completions of an update, got "
                 f"{grpo.minibatches} * {grpo.micro_batch_size}"
             )
         if grpo.micro_batch_size % (grpo.completions * fsdp):
@@ -288,10 +288,10 @@ class RunConfig(Section):
                 f"{grpo.completions} * {fsdp}, got {grpo.micro_batch_size}: each device along fsdp "
                 "processes the same number of whole groups"
             )
-        for key, rows in self._supervised_batch_sizes().items():
-            if rows % fsdp:
+        for key, batch_size in self._supervised_batch_sizes().items():
+            if batch_size % fsdp:
                 raise ValueError(
-                    f"{key} must be a multiple of model.mesh.fsdp = {fsdp}, got {rows}: the "
+                    f"{key} must be a multiple of model.mesh.fsdp = {fsdp}, got {batch_size}: the "
                     "devices share the rows evenly"
                 )
         if self.stages.instances < self.grpo.prompts_per_update:
@@ -303,30 +303,30 @@ class RunConfig(Section):
 
     def _supervised_batch_sizes(self) -> dict[str, int]:
         """Return the batch sizes of the run's supervised steps by configuration key."""
-        rows: dict[str, int] = {}
+        batch_sizes: dict[str, int] = {}
         if self.warm_start is not None:
-            rows["warm_start.batch_size"] = self.warm_start.batch_size
-            rows["warm_start.engineer_batch_size"] = self.warm_start.engineer_batch_size
+            batch_sizes["warm_start.batch_size"] = self.warm_start.batch_size
+            batch_sizes["warm_start.engineer_batch_size"] = self.warm_start.engineer_batch_size
         if self.rehearsal is not None:
-            rows["rehearsal.contexts"] = self.rehearsal.contexts
+            batch_sizes["rehearsal.contexts"] = self.rehearsal.contexts
         elif self.engineer.learning is not None and self.engineer.style == "compact":
-            rows["rehearsal.contexts"] = RehearsalConfig().contexts
-        return rows
+            batch_sizes["rehearsal.contexts"] = RehearsalConfig().contexts
+        return batch_sizes
 
     @model_validator(mode="after")
     def _check_grpo(self) -> "RunConfig":
-        buffer, limit = self.reward.overlong_buffer, self.prompt.max_tokens
-        if buffer >= limit:
+        buffer, max_tokens = self.reward.overlong_buffer, self.prompt.max_tokens
+        if buffer >= max_tokens:
             raise ValueError(
-                f"reward.overlong_buffer must be less than prompt.max_tokens = {limit}, got "
+                f"reward.overlong_buffer must be less than prompt.max_tokens = {max_tokens}, got "
                 f"{buffer}: otherwise every answer is penalised"
             )
-        minimum = 2 * self.grpo.prompts_per_update
-        if self.grpo.resamples and self.stages.instances < minimum:
+        min_instances = 2 * self.grpo.prompts_per_update
+        if self.grpo.resamples and self.stages.instances < min_instances:
             raise ValueError(
                 f"grpo.resamples must be 0 if stages.instances = {self.stages.instances} is less "
-                f"than 2 * grpo.prompts_per_update = {minimum}, got {self.grpo.resamples}: no "
-                "instances remain as replacements"
+                f"than 2 * grpo.prompts_per_update = {min_instances}, got {self.grpo.resamples}: "
+                "no instances remain as replacements"
             )
         if self.grpo.prefetch and self.grpo.resamples:
             raise ValueError(
@@ -345,21 +345,21 @@ class RunConfig(Section):
             )
         if self.engineer.base_kind not in (*_SERVED_ENGINEERS, "checkpoint"):
             return self  # the engineer does not use vLLM
-        reasoning = self.engineer.reasoning_tokens
-        room = self.sampling.max_model_len - self.engineer.max_tokens - reasoning
-        if room < 1:
-            key = "engineer.reasoning_tokens" if reasoning else "engineer.max_tokens"
+        reasoning_tokens = self.engineer.reasoning_tokens
+        max_context = self.sampling.max_model_len - self.engineer.max_tokens - reasoning_tokens
+        if max_context < 1:
+            key = "engineer.reasoning_tokens" if reasoning_tokens else "engineer.max_tokens"
             raise ValueError(
                 f"{key} must be less than sampling.max_model_len = {self.sampling.max_model_len}, "
-                f"which includes the prompt, got {reasoning or self.engineer.max_tokens}"
+                f"which includes the prompt, got {reasoning_tokens or self.engineer.max_tokens}"
             )
-        context = self.engineer.max_context_tokens
-        if context is not None and context > room:
-            subtracted = "engineer.max_tokens" + (
-                " - engineer.reasoning_tokens" if reasoning else ""
+        context_tokens = self.engineer.max_context_tokens
+        if context_tokens is not None and context_tokens > max_context:
+            subtrahend = "engineer.max_tokens" + (
+                " - engineer.reasoning_tokens" if reasoning_tokens else ""
             )
             raise ValueError(
-                f"engineer.max_context_tokens must be at most sampling.max_model_len - {subtracted}"
-                f" = {room}, got {context}"
+                f"engineer.max_context_tokens must be at most sampling.max_model_len - {subtrahend}"
+                f" = {max_context}, got {context_tokens}"
             )
         return self

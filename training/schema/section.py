@@ -24,37 +24,37 @@ class Section(BaseModel):
     def _require_numbers(cls, tree: Any) -> Any:
         """Reject booleans and non-ASCII digits as numbers."""
         if isinstance(tree, Mapping):
-            for name in _number_keys(cls) & {key for key in tree if isinstance(key, str)}:
-                for value in _leaves(tree[name]):
+            for name in _find_number_keys(cls) & {key for key in tree if isinstance(key, str)}:
+                for value in _iterate_leaves(tree[name]):
                     if isinstance(value, bool) or (isinstance(value, str) and not value.isascii()):
                         raise ValueError(f"{name} must be a number, got {shorten(value)}")
         return tree
 
 
 @cache
-def _number_keys(section: type[Section]) -> frozenset[str]:
+def _find_number_keys(section: type[Section]) -> frozenset[str]:
     """Return the keys whose values are numbers or sequences of numbers."""
     fields = section.model_fields.items()
-    kinds = {name: set(_kinds(field.annotation)) - {type(None)} for name, field in fields}
-    return frozenset(name for name, types in kinds.items() if types and types <= {int, float})
+    all_types = {name: set(_find_types(field.annotation)) - {type(None)} for name, field in fields}
+    return frozenset(name for name, types in all_types.items() if types and types <= {int, float})
 
 
-def _kinds(annotation: Any) -> Iterator[Any]:
+def _find_types(annotation: Any) -> Iterator[Any]:
     """Yield the plain types in an annotation."""
     if annotation in (Ellipsis, tuple):
         return
-    inner = get_args(annotation)
+    arguments = get_args(annotation)
     if hasattr(annotation, "__metadata__"):
-        inner = inner[:1]
-    if not inner:
+        arguments = arguments[:1]
+    if not arguments:
         yield annotation
-    for argument in inner:
-        yield from _kinds(argument)
+    for argument in arguments:
+        yield from _find_types(argument)
 
 
-def _leaves(value: Any) -> Iterator[Any]:
+def _iterate_leaves(value: Any) -> Iterator[Any]:
     if isinstance(value, list | tuple):
         for item in value:
-            yield from _leaves(item)
+            yield from _iterate_leaves(item)
     else:
         yield value

@@ -37,20 +37,20 @@ class WeightReceiver:
         tensors = _read_tensors(Path(weights)) if isinstance(weights, str) else weights
         sums: dict[str, int] = {}
 
-        def hashed_tensors() -> Iterator[tuple[str, torch.Tensor]]:
+        def iterate_tensors() -> Iterator[tuple[str, torch.Tensor]]:
             for name, tensor in tensors:
-                moved = tensor.to(self.device)
-                sums[name] = bit_checksum(moved)
-                yield name, moved
+                device_tensor = tensor.to(self.device)
+                sums[name] = bit_checksum(device_tensor)
+                yield name, device_tensor
 
-        self.reload_weights(weights_iterator=hashed_tensors())
-        different = [name for name in expected if sums.get(name) != int(expected[name])]
-        different += [name for name in sums if name not in expected]
-        if different:
-            more = f" and {len(different) - 5} more" if len(different) > 5 else ""
+        self.reload_weights(weights_iterator=iterate_tensors())
+        different_names = [name for name in expected if sums.get(name) != int(expected[name])]
+        different_names += [name for name in sums if name not in expected]
+        if different_names:
+            suffix = f" and {len(different_names) - 5} more" if len(different_names) > 5 else ""
             raise ValueError(
-                f"the checksums of {len(different)} of {len(expected)} weight tensors differ from "
-                f"the trainer's: {', '.join(different[:5])}{more}"
+                f"the checksums of {len(different_names)} of {len(expected)} weight tensors differ "
+                f"from the trainer's: {', '.join(different_names[:5])}{suffix}"
             )
 
 
@@ -77,10 +77,10 @@ def bit_checksum(values: torch.Tensor) -> int:
     """
     if values.dtype not in _BITS:
         raise TypeError(f"dtype must be one of {', '.join(map(str, _BITS))}, got {values.dtype}")
-    on_host = values.device.type == "cpu"
+    is_on_host = values.device.type == "cpu"
     dtype, exponent = _BITS[values.dtype]
-    chunks = values.reshape(-1).view(dtype).split(1 << (16 if on_host else 22))
-    mixed_sum = mixed_sum_on_host if on_host else mixed_sum_on_device
+    chunks = values.reshape(-1).view(dtype).split(1 << (16 if is_on_host else 22))
+    mixed_sum = mixed_sum_on_host if is_on_host else mixed_sum_on_device
     return sum(mixed_sum(chunk, exponent) for chunk in chunks) & _UINT32_MASK
 
 

@@ -33,8 +33,8 @@ def send_in_memory(engine: Any, tensors: Tensors, dtype: Any) -> str:
     """
     sums: dict[str, jax.Array] = {}
     # Copies prevent the engine from holding views of memory that the next update overwrites.
-    converted = add_checksums(tensors, dtype, sums)
-    copies = ((name, _copy_for_torch(array)) for name, array in converted)
+    converted_tensors = add_checksums(tensors, dtype, sums)
+    copies = ((name, _copy_for_torch(array)) for name, array in converted_tensors)
     engine.collective_rpc("receive_weights", kwargs={"weights": copies, "expected": sums})
     return compute_version(sums)
 
@@ -50,41 +50,41 @@ def send_through_folder(engine: Any, tensors: Tensors, dtype: Any, folder: Path)
         SyncError: The folder can't be written.
     """
     sums: dict[str, jax.Array] = {}
-    files = None
+    subfolder = None
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        files = Path(tempfile.mkdtemp(prefix="jaxlake-weights-", dir=folder.absolute()))
-        files.chmod(0o755)  # the workers may belong to another user
-        converted = add_checksums(tensors, dtype, sums)
-        for index, bucket in enumerate(split_into_buckets(converted, _FILE_BYTES)):
+        subfolder = Path(tempfile.mkdtemp(prefix="jaxlake-weights-", dir=folder.absolute()))
+        subfolder.chmod(0o755)  # the workers may belong to another user
+        converted_tensors = add_checksums(tensors, dtype, sums)
+        for index, bucket in enumerate(split_into_buckets(converted_tensors, _FILE_BYTES)):
             arrays = {name: np.ascontiguousarray(array) for name, array in bucket}
-            save_file(arrays, files / f"{index:05d}.safetensors")
-        expected = {name: int(total) for name, total in sums.items()}
-        arguments = {"weights": str(files), "expected": expected}
+            save_file(arrays, subfolder / f"{index:05d}.safetensors")
+        checksums = {name: int(total) for name, total in sums.items()}
+        arguments = {"weights": str(subfolder), "expected": checksums}
         engine.collective_rpc("receive_weights", kwargs=arguments)
     except (OSError, SafetensorError) as error:
         raise SyncError(f"the weights can't be written to {folder}: {error}") from error
     finally:
-        if files is not None:
-            shutil.rmtree(files, ignore_errors=True)
-    return compute_version(expected)
+        if subfolder is not None:
+            shutil.rmtree(subfolder, ignore_errors=True)
+    return compute_version(checksums)
 
 
 def transfer_folder(model: Path) -> Path:
     """Return a folder for weights of the model's size: in shared memory if they fit there."""
     size = sum(file.stat().st_size for file in model.glob("*.safetensors"))
-    writable = os.access(_SHARED_MEMORY, os.W_OK)
-    fits = writable and shutil.disk_usage(_SHARED_MEMORY).free > size
-    return _SHARED_MEMORY if fits else Path(tempfile.gettempdir())
+    is_writable = os.access(_SHARED_MEMORY, os.W_OK)
+    has_room = is_writable and shutil.disk_usage(_SHARED_MEMORY).free > size
+    return _SHARED_MEMORY if has_room else Path(tempfile.gettempdir())
 
 
 def split_into_buckets(
-    tensors: Iterable[tuple[str, jax.Array]], limit: int
+    tensors: Iterable[tuple[str, jax.Array]], max_bytes: int
 ) -> Iterator[list[tuple[str, jax.Array]]]:
-    """Yield lists of tensors with at most `limit` bytes each, or a single larger tensor."""
+    """Yield lists of tensors of at most `max_bytes` each, or a single larger tensor."""
     bucket: list[tuple[str, jax.Array]] = []
     for name, array in tensors:
-        if bucket and sum(tensor.nbytes for _, tensor in bucket) + array.nbytes > limit:
+        if bucket and sum(tensor.nbytes for _, tensor in bucket) + array.nbytes > max_bytes:
             yield bucket
             bucket = []
         bucket.append((name, array))
@@ -102,8 +102,8 @@ def _copy_for_torch(array: jax.Array) -> Any:
         if array.dtype == jnp.bfloat16:  # torch doesn't support NumPy's bfloat16
             return from_numpy(values.view(np.int16)).view(bfloat16)
         return from_numpy(values)
-    gathered = jax.device_put(array, device).block_until_ready()
-    copy = from_dlpack(gathered).clone()
+    local_array = jax.device_put(array, device).block_until_ready()
+    copy = from_dlpack(local_array).clone()
     if copy.device.type != "cpu":  # keep `gathered` alive until the copy is complete
         accelerator.synchronize(copy.device)
     return copy
