@@ -71,8 +71,8 @@ def flood(free: jax.Array, sources: jax.Array) -> jax.Array:
         padded = jnp.pad(field, widths, constant_values=far)
         vertical = jnp.minimum(padded[:-2, 1:-1], padded[2:, 1:-1])
         horizontal = jnp.minimum(padded[1:-1, :-2], padded[1:-1, 2:])
-        nearest = jnp.minimum(vertical, horizontal)
-        return jnp.where(free, jnp.minimum(field, nearest + jnp.int16(1)), far)
+        neighbour = jnp.minimum(vertical, horizontal)
+        return jnp.where(free, jnp.minimum(field, neighbour + jnp.int16(1)), far)
 
     field = jnp.where(free & sources, jnp.int16(0), far)
     return iterate_until_stable(relax, field, jnp.any(field < far))

@@ -74,13 +74,13 @@ class AgentDictionaryLake:
         observation, next_state, reward, terminated, truncated, info = self.environment.step(
             to_typed_key(key), state, self._stack_actions(actions), self.params
         )
-        done = terminated | truncated
+        is_done = terminated | truncated
         if reset_state is not None:
             next_state = jax.tree.map(
-                lambda new, current: jnp.where(done, new, current), reset_state, next_state
+                lambda start, leaf: jnp.where(is_done, start, leaf), reset_state, next_state
             )
             observation = self.environment.observe(next_state, self.params)
-        return self._split_by_agent(observation, next_state, reward, done, info)
+        return self._split_by_agent(observation, next_state, reward, is_done, info)
 
     def step_env(
         self, key: jax.Array, state: EnvState, actions: ByAgent
@@ -131,11 +131,11 @@ class AgentDictionaryLake:
         observation: jax.Array,
         state: EnvState,
         reward: jax.Array,
-        done: jax.Array,
+        is_done: jax.Array,
         info: Info,
     ) -> tuple[ByAgent, EnvState, ByAgent, ByAgent, Info]:
         rewards = self._key_by_agent(jnp.broadcast_to(reward, (self.num_agents,)))
-        dones = {**dict.fromkeys(self.agents, done), "__all__": done}
+        dones = {**dict.fromkeys(self.agents, is_done), "__all__": is_done}
         return self._observations(observation), state, rewards, dones, self._info(info)
 
 

@@ -101,13 +101,13 @@ def _check_structure(environment: Any, params: Any, key: jax.Array) -> None:
         "step must return (observation, state, reward, terminated, truncated, info)",
     )
     step_observation, next_state, reward, terminated, truncated, info = result
-    for name, actual, expected in (
+    for name, tree, expected in (
         ("state-carry", next_state, state),
         ("observation-structure", step_observation, observation),
         ("final-observation-structure", info.get("final_observation"), observation),
     ):
         _require(
-            _leaf_types(actual) == _leaf_types(expected), name, f"expected {expected}, got {actual}"
+            _leaf_types(tree) == _leaf_types(expected), name, f"expected {expected}, got {tree}"
         )
     for name, flag in (("terminated", terminated), ("truncated", truncated)):
         is_flag = flag.dtype == jnp.bool_ and flag.shape == ()

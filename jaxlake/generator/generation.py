@@ -247,13 +247,13 @@ def _get_padding(
     largest_size, largest_agents = (
         int(np.asarray(leaf)[has_boards].max()) for leaf in (params.size, params.num_agents)
     )
-    for field, largest, padding, limit in (
+    for field, largest, padding, max_value in (
         ("size", largest_size, "max_size", max_size),
         ("num_agents", largest_agents, "max_agents", max_agents),
     ):
-        if limit is not None and largest > limit:
+        if max_value is not None and largest > max_value:
             raise ValueError(
-                f"params.{field} must be at most {padding} = {limit}, got {largest}; "
+                f"params.{field} must be at most {padding} = {max_value}, got {largest}; "
                 f"pass {padding}={largest} or more"
             )
     return max_size or largest_size, max_agents or largest_agents

@@ -124,16 +124,18 @@ def init_pool(
     return inputs, _make_empty_state(layout.component_of_slot.shape[0], G, options)
 
 
-def _make_empty_state(total: int, G: int, options: PoolOptions) -> PoolState:
+def _make_empty_state(num_slots: int, G: int, options: PoolOptions) -> PoolState:
     solution = unknown_solution(options.horizon, options.max_agents)
     return PoolState(
         num_drawn=jnp.zeros(G, jnp.int32),
         filled=jnp.zeros((G, NUM_KINDS), jnp.int32),
         counters=jnp.zeros((G, 2 + len(Status)), jnp.int32),
-        candidate=jnp.full(total, _UNFILLED),
-        codes=jnp.zeros((total, code_length(options.max_size, options.max_agents) + 1), jnp.uint32),
-        solutions=jax.tree.map(lambda x: jnp.broadcast_to(x, (total, *x.shape)), solution),
-        table=empty_table(total),
+        candidate=jnp.full(num_slots, _UNFILLED),
+        codes=jnp.zeros(
+            (num_slots, code_length(options.max_size, options.max_agents) + 1), jnp.uint32
+        ),
+        solutions=jax.tree.map(lambda x: jnp.broadcast_to(x, (num_slots, *x.shape)), solution),
+        table=empty_table(num_slots),
     )
 
 

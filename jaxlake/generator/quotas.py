@@ -168,11 +168,11 @@ def _make_request(params: LakeParams, targets: np.ndarray, capacity: int) -> Lak
     return LakeParams(**leaves)
 
 
-def _add_extra(num_missing: np.ndarray, doublings: int, capacity: int) -> np.ndarray:
+def _add_extra(num_missing: np.ndarray, num_doublings: int, capacity: int) -> np.ndarray:
     """Return the counts to request: the missing boards, doubled within the capacity."""
-    if doublings == 0:
+    if num_doublings == 0:
         return num_missing
-    targets = np.minimum(num_missing << min(doublings, _MAX_DOUBLINGS), capacity)
+    targets = np.minimum(num_missing << min(num_doublings, _MAX_DOUBLINGS), capacity)
     extra = np.where(num_missing > 0, np.maximum(targets, _MIN_EXTRA) - num_missing, 0).clip(min=0)
     max_extra = max(0, capacity - int(num_missing.sum()))
     if extra.sum() > max_extra:

@@ -230,12 +230,12 @@ def _make_score(
         value = int(getattr(outcomes, name)[row])
         return None if value < 0 else value
 
-    valid = bool(outcomes.valid[row])
+    is_valid = bool(outcomes.valid[row])
     return Score(
         reward=float(reward),
         parsed=answer.parsed,
-        valid=valid,
-        optimal=bool(outcomes.optimal_sum_of_costs[row]) if optimum_known or not valid else None,
+        valid=is_valid,
+        optimal=bool(outcomes.optimal_sum_of_costs[row]) if optimum_known or not is_valid else None,
         failure=Failure(int(outcomes.failure[row])),
         agent=get_non_negative("agent"),
         time=get_non_negative("time"),

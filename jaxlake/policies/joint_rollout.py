@@ -211,7 +211,7 @@ def sweep(
 
 
 def _check_arguments(
-    instances: Instance, batch_axes: int, policies: Sequence[JointPolicy], max_steps: int
+    instances: Instance, num_axes: int, policies: Sequence[JointPolicy], max_steps: int
 ) -> None:
     for policy in policies:
         try:
@@ -227,8 +227,8 @@ def _check_arguments(
     if not 1 <= max_steps <= max_allowed:
         raise ValueError(f"max_steps must be in [1, {max_allowed}], got {max_steps}")
     shape = np.shape(instances.size)
-    if len(shape) != batch_axes:
-        requirement = "one leading axis" if batch_axes == 1 else "two leading axes"
+    if len(shape) != num_axes:
+        requirement = "one leading axis" if num_axes == 1 else "two leading axes"
         raise ValueError(f"instances must have {requirement}, got size of shape {shape}")
 
 

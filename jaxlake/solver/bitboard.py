@@ -41,29 +41,31 @@ def cell_numbers(positions: jax.Array) -> jax.Array:
     return positions[..., 0] * PITCH + positions[..., 1]
 
 
-def row_and_bit(cells: jax.Array, rows: int) -> tuple[jax.Array, jax.Array]:
+def row_and_bit(cells: jax.Array, num_rows: int) -> tuple[jax.Array, jax.Array]:
     """Return the row of each cell, int16 (...), and its bit in the row, 0 for negative cells."""
-    dtype = word_type(rows)
+    dtype = word_type(num_rows)
     bits = jnp.where(cells >= 0, dtype(1) << (cells & (PITCH - 1)).astype(dtype), dtype(0))
     return (cells >> ROW_SHIFT).astype(dtype), bits
 
 
-def cell_bitboard(cells: jax.Array, rows: int) -> jax.Array:
+def cell_bitboard(cells: jax.Array, num_rows: int) -> jax.Array:
     """Return the bitboards, words (R, B), of single cells, int16 (B,). Negative cells are empty."""
-    row, bit = row_and_bit(cells, rows)
-    return jnp.where(np.arange(rows, dtype=row.dtype)[:, None] == row, bit, jnp.zeros_like(bit))
+    row, bit = row_and_bit(cells, num_rows)
+    return jnp.where(np.arange(num_rows, dtype=row.dtype)[:, None] == row, bit, jnp.zeros_like(bit))
 
 
-def unite_cells(cell_rows: jax.Array, bits: jax.Array, rows: int, include: jax.Array) -> jax.Array:
+def unite_cells(
+    cell_rows: jax.Array, bits: jax.Array, num_rows: int, include: jax.Array
+) -> jax.Array:
     """Return the sets of cells that K agents occupy at T times, words (T, R, B).
 
     Args:
         cell_rows: words (K, T, B), row of each cell, see `row_and_bit`.
         bits: words (K, T, B), bit of each cell.
-        rows: Number of rows of the boards (static).
+        num_rows: Number of rows of the boards (static).
         include: bool (K, B), agents to include.
     """
-    row_numbers = np.arange(rows, dtype=bits.dtype)[:, None]
+    row_numbers = np.arange(num_rows, dtype=bits.dtype)[:, None]
     zero = jnp.zeros((), bits.dtype)
     boards = (
         jnp.where((row_numbers == row[:, None]) & is_included, bit[:, None], zero)

@@ -125,15 +125,15 @@ def _bound_boards(
     """Return the bounds that pairs of agents prove."""
     budget = budgets(batch, max_expansions)
     B, K = batch.agent_mask.shape
-    boards, best = planning
+    boards, best_plans = planning
     is_connected, solo_distances, solo_cost, max_distance = _distance_summary(boards)
-    is_undecided = is_connected & (best.sum_of_costs > solo_cost)
+    is_undecided = is_connected & (best_plans.sum_of_costs > solo_cost)
     pairs = pair_bounds(batch, boards, is_undecided, horizon, limits)
     waitless_pair_costs = waitless_bounds(pairs, boards.solo_distances)
     min_cost = matching_bound(solo_distances, pairs.costs)
     min_waitless_cost = matching_bound(solo_distances, waitless_pair_costs)
     min_makespan = jnp.maximum(max_distance, pairs.makespan)
-    has_no_plan = is_undecided & ~pairs.unsolvable & (best.sum_of_costs == NEVER)
+    has_no_plan = is_undecided & ~pairs.unsolvable & (best_plans.sum_of_costs == NEVER)
     is_unsolvable = pairs.unsolvable | prove_unsolvable(
         *(~batch.holes, batch.starts, batch.goals, batch.agent_mask, has_no_plan),
         boards_at_once=min(B, limits.crowded_boards),
@@ -147,10 +147,10 @@ def _bound_boards(
             budget = jnp.where(is_undecided & fits, jnp.minimum(budget, expansion_limit), budget)
 
     # Search only for plans that are better than the best known plan.
-    known_cost = best.sum_of_costs
+    known_cost = best_plans.sum_of_costs
     last_cost = jnp.where(known_cost < NEVER, known_cost - 1, jnp.int16(K * horizon))
     may_be_cheaper = is_undecided & (min_cost <= last_cost)
-    may_be_shorter = is_undecided & (min_makespan < best.makespan)
+    may_be_shorter = is_undecided & (min_makespan < best_plans.makespan)
     stairs = pair_staircases(batch, boards, pairs.costs, may_be_cheaper | may_be_shorter, limits)
 
     return _BoundedBoards(
@@ -240,9 +240,9 @@ def _search_trees(
 ) -> tuple[QueryResults, QueryResults, QueryResults]:
     """Search for the sum of costs, the makespan, and plans without waits."""
     B, K = batch.agent_mask.shape
-    boards, best = planning
+    boards, best_known = planning
     _, solo_distances, solo_cost, _ = _distance_summary(boards)
-    known_cost = best.sum_of_costs
+    known_cost = best_known.sum_of_costs
     last_cost = jnp.where(known_cost < NEVER, known_cost - 1, jnp.int16(K * horizon))
 
     def make_queries(
@@ -269,7 +269,7 @@ def _search_trees(
     first_queries = _concatenate(cost_queries, cost_queries._replace(active=jnp.zeros(B, bool)))
 
     def make_other_queries(costs: QueryResults) -> TreeQueries:
-        best_plans = _update_best_plans(best, costs)
+        best_plans = _update_best_plans(best_known, costs)
         cost = best_plans.sum_of_costs
         # Without the optimal cost a board stays UNKNOWN, so it needs no further search.
         has_cost = bounds.undecided & (cost < NEVER) & ~costs.gave_up

@@ -68,8 +68,8 @@ def prove_unsolvable(
     ) -> tuple[jax.Array, _CachedSearch]:
         is_proved, cache = state
         b = order[i]
-        unsolvable, cache = _prove_board(free[b], starts[b], goals[b], mask[b], cache)
-        return is_proved.at[b].set(unsolvable), cache
+        is_proof, cache = _prove_board(free[b], starts[b], goals[b], mask[b], cache)
+        return is_proved.at[b].set(is_proof), cache
 
     def examine_many(
         i: jax.Array, state: tuple[jax.Array, _CachedSearch]
@@ -80,8 +80,8 @@ def prove_unsolvable(
         b = order[jnp.where(is_board, index, 0)]
         # Padding lanes have no agents and thus need no proof.
         padded_mask = mask[b] & is_board[:, None]
-        unsolvable, cache = jax.vmap(_prove_board)(free[b], starts[b], goals[b], padded_mask, cache)
-        return is_proved.at[jnp.where(is_board, b, len(active))].set(unsolvable, mode="drop"), cache
+        is_proof, cache = jax.vmap(_prove_board)(free[b], starts[b], goals[b], padded_mask, cache)
+        return is_proved.at[jnp.where(is_board, b, len(active))].set(is_proof, mode="drop"), cache
 
     false = jnp.zeros(active.shape, bool)
     examine_next = examine if boards_at_once == 1 else examine_many
@@ -118,12 +118,12 @@ def _symmetric_group(K: int) -> _SymmetricGroup:
 
 
 @functools.cache
-def _binomials(cells: int, K: int, limit: int) -> np.ndarray:
-    """Return int32 (cells + 1, K + 1) binomial coefficients, clipped to `limit`."""
-    table = np.zeros((cells + 1, K + 1), np.int64)
+def _binomials(num_cells: int, K: int, max_value: int) -> np.ndarray:
+    """Return int32 (num_cells + 1, K + 1) binomial coefficients, clipped to `max_value`."""
+    table = np.zeros((num_cells + 1, K + 1), np.int64)
     table[:, 0] = 1
-    for n in range(1, cells + 1):
-        table[n, 1:] = np.minimum(table[n - 1, 1:] + table[n - 1, :-1], limit)
+    for n in range(1, num_cells + 1):
+        table[n, 1:] = np.minimum(table[n - 1, 1:] + table[n - 1, :-1], max_value)
     return table.astype(np.int32)
 
 

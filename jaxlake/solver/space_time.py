@@ -70,10 +70,10 @@ class SearchBuffers(NamedTuple):
     cells: jax.Array  # words (T + 1, R, B)
 
 
-def search_buffers(horizon: int, rows: int, boards: int, levels: int) -> SearchBuffers:
+def search_buffers(horizon: int, num_rows: int, num_boards: int, levels: int) -> SearchBuffers:
     """Allocate memory for plans of T = `horizon` steps."""
-    blank = jnp.zeros((horizon + 1, rows, boards), bitboard.word_type(rows))
-    return SearchBuffers((blank,) * levels, blank)
+    buffer = jnp.zeros((horizon + 1, num_rows, num_boards), bitboard.word_type(num_rows))
+    return SearchBuffers((buffer,) * levels, buffer)
 
 
 def _index_time(array: jax.Array, t: jax.Array) -> jax.Array:
@@ -182,8 +182,8 @@ def reach_goal(
         boards, layers = [], []
         for board, layer, level in zip(state.boards, state.layers, blocked, strict=True):
             layers.append(jax.lax.dynamic_update_index_in_dim(layer, board, t, 0))
-            wider = (board & wait_mask) | bitboard.dilate(board, level.moves(t), t >= 0)
-            boards.append(wider & ~_index_time(level.cells, t + 1))
+            cells = (board & wait_mask) | bitboard.dilate(board, level.moves(t), t >= 0)
+            boards.append(cells & ~_index_time(level.cells, t + 1))
         next_t, next_boards = (t + 1).astype(jnp.int16), tuple(boards)
         arrivals = update_arrivals(next_t, next_boards, state.arrivals)
         return _ForwardState(t + 1, next_boards, arrivals, tuple(layers))
@@ -293,9 +293,9 @@ def trace_back(
     return TracedPath(path, final_state.forced), final_state.cells
 
 
-def path_bits(cells: jax.Array, rows: int) -> PathBits:
+def path_bits(cells: jax.Array, num_rows: int) -> PathBits:
     """Return the rows and bits of paths of cells, int16 (..., T + 1, B). ABSENT has no bit."""
-    row, bit = bitboard.row_and_bit(cells, rows)
+    row, bit = bitboard.row_and_bit(cells, num_rows)
     next_row, next_bit = (
         jnp.concatenate([words[..., 1:, :], words[..., -1:, :]], axis=-2) for words in (row, bit)
     )
@@ -310,11 +310,11 @@ def path_bits(cells: jax.Array, rows: int) -> PathBits:
     )
 
 
-def block_paths(paths: PathBits, rows: int, include: jax.Array) -> Blocked:
+def block_paths(paths: PathBits, num_rows: int, include: jax.Array) -> Blocked:
     """Return the cells and moves that the agents in `include`, bool (K, B), block for others."""
-    cells = bitboard.unite_cells(paths.row, paths.bit, rows, include)
-    horizontal = bitboard.unite_cells(paths.edge_row, paths.horizontal, rows, include)
-    vertical = bitboard.unite_cells(paths.edge_row, paths.vertical, rows, include)
+    cells = bitboard.unite_cells(paths.row, paths.bit, num_rows, include)
+    horizontal = bitboard.unite_cells(paths.edge_row, paths.horizontal, num_rows, include)
+    vertical = bitboard.unite_cells(paths.edge_row, paths.vertical, num_rows, include)
     # A used edge is blocked in both directions, because the opposite move would be a swap.
     return Blocked(cells, horizontal, horizontal, vertical, vertical)
 

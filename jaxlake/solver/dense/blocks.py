@@ -62,9 +62,9 @@ class BlockSearch(NamedTuple):
     buffers: BlockBuffers
 
 
-def allocate_buffers(agents: int, axis_size: int) -> BlockBuffers:
+def allocate_buffers(num_agents: int, axis_size: int) -> BlockBuffers:
     """Allocate the sets of a search, with arbitrary contents."""
-    blocks = (axis_size ** (agents - INNER),)
+    blocks = (axis_size ** (num_agents - INNER),)
     block = (num_words(axis_size), axis_size, axis_size)
 
     def allocate(*shape: int) -> jax.Array:
@@ -73,7 +73,7 @@ def allocate_buffers(agents: int, axis_size: int) -> BlockBuffers:
     return BlockBuffers(
         reached=allocate(*blocks),
         moved=allocate(*blocks),
-        queue=allocate(agents + 1, *blocks),
+        queue=allocate(num_agents + 1, *blocks),
         cost_bits=allocate(*blocks, COST_BITS),
     )
 

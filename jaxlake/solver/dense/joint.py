@@ -55,13 +55,13 @@ class DenseResults(NamedTuple):
     num_sets: jax.Array  # int32 (B,), number of sets D_c that were computed
 
 
-def bytes_per_board(agents: int, axis_size: int, kernels: Kernels | None = None) -> int:
+def bytes_per_board(num_agents: int, axis_size: int, kernels: Kernels | None = None) -> int:
     """Return the approximate memory of one board's sets. A TPU pads the last axes to (8, 128)."""
-    axes = [axis_size] * (agents - 1)
+    axes = [axis_size] * (num_agents - 1)
     if kernels is Kernels.TPU:
-        pads = (1,) * (agents - 3) + (8, 128)
+        pads = (1,) * (num_agents - 3) + (8, 128)
         axes = [-(-n // pad) * pad for n, pad in zip(axes, pads[-len(axes) :], strict=True)]
-    num_sets = COST_BITS + agents + 5
+    num_sets = COST_BITS + num_agents + 5
     return 4 * num_sets * num_words(axis_size) * prod(axes)
 
 

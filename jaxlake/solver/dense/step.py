@@ -29,9 +29,9 @@ def broadcast_agent(values: jax.Array, axis: int, K: int) -> jax.Array:
     return values.reshape(*values.shape[:-1], *shape)
 
 
-def broadcast_words(values: jax.Array, axes: int) -> jax.Array:
-    """Reshape one value per word, (W,), for sets with `axes` agent axes, to (W, 1, ...)."""
-    return values.reshape(-1, *(1,) * axes)
+def broadcast_words(values: jax.Array, num_axes: int) -> jax.Array:
+    """Reshape one value per word, (W,), for sets with `num_axes` agent axes, to (W, 1, ...)."""
+    return values.reshape(-1, *(1,) * num_axes)
 
 
 def pack_masks(members: jax.Array) -> jax.Array:
@@ -100,17 +100,17 @@ def make_last_agent(components: Components, N: int) -> LastAgent:
     axis_size = position.shape[0]
     number = np.arange(axis_size, dtype=np.int32)
     is_cell = (position >= 0) & (number > 0)
-    unused = axis_size - 1
-    cell_numbers = jnp.full(N * N, unused, jnp.int32)
+    unused_number = axis_size - 1
+    cell_numbers = jnp.full(N * N, unused_number, jnp.int32)
     cell_numbers = cell_numbers.at[jnp.where(is_cell, position, N * N)].set(number, mode="drop")
 
     def find_neighbour(offset: int, exists: jax.Array) -> jax.Array:
         neighbours = cell_numbers[jnp.minimum(position + offset, N * N - 1)]
-        return jnp.where(is_cell & exists, neighbours, unused)
+        return jnp.where(is_cell & exists, neighbours, unused_number)
 
     right_numbers = find_neighbour(1, position % N < N - 1)
     below_numbers = find_neighbour(N, position < N * (N - 1))
-    difference = jnp.where(below_numbers < unused, below_numbers - number, 0)
+    difference = jnp.where(below_numbers < unused_number, below_numbers - number, 0)
     differences = np.arange(1, N + 1)[:, None]
     other_edges = components.edge_positions[:-1]
 
@@ -121,7 +121,7 @@ def make_last_agent(components: Components, N: int) -> LastAgent:
     is_same_cell = components.positions[:-1, :, None] == position
     is_same_cell &= (components.positions[:-1] >= 0)[..., None]
     return LastAgent(
-        right=pack_masks(right_numbers < unused),
+        right=pack_masks(right_numbers < unused_number),
         down=pack_masks(difference == differences),
         cells=pack_masks(is_valid),
         colours=pack_masks((is_cell & (colour == np.arange(2)[:, None])) | (number == 0)),
@@ -184,9 +184,9 @@ def move_agents(
     The caller masks vertex conflicts. `free_edges` must have the axis of `agents[-1]` first.
     """
     edge_ends, cell_edges = components.edge_ends, components.cell_edges
-    unused = states.shape[-1] - 1
+    unused_number = states.shape[-1] - 1
     # Agents that reach their goal may retire if the sum of costs is minimised.
-    retirements = jnp.where(sum_objective, cell_edges[:, :4, 0], unused)
+    retirements = jnp.where(sum_objective, cell_edges[:, :4, 0], unused_number)
     cell_edges = cell_edges.at[:, :4, 0].set(retirements)
     opaque_true = components.fits  # only boards that fit are searched
     *outer, inner = agents

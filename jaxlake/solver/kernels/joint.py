@@ -64,7 +64,7 @@ def search_costs(
     waitless_cost: jax.Array | None = None,
 ) -> JointOptima:
     """Return the result of `joint_search` without plans, computed in one launch."""
-    results, _ = _search(boards, running, horizon, board, backend, waitless_cost, plans=False)
+    results, _ = _search(boards, running, horizon, board, backend, waitless_cost, with_plans=False)
     return _make_optima(results)
 
 
@@ -81,7 +81,9 @@ def search_pairs(
     With `waitless_cost`, search for plans of this cost without waits.
     """
     T, B = horizon, len(running)
-    results, rows = _search(boards, running, horizon, board, backend, waitless_cost, plans=True)
+    results, rows = _search(
+        boards, running, horizon, board, backend, waitless_cost, with_plans=True
+    )
     actions, joint_actions = jnp.split(rows, [output_rows(T, rows.shape[1]).actions])
     actions = actions.reshape(-1, B)
     joint_actions = joint_actions.reshape(2, -1, B)[:, :T]
@@ -115,7 +117,7 @@ def _search(
     backend: Kernels,
     waitless_cost: jax.Array | None,
     *,
-    plans: bool,
+    with_plans: bool,
 ) -> tuple[KernelResults, jax.Array]:
     """Return the results, and the output rows of the plans, int32 (rows, lanes, B)."""
     may_wait = waitless_cost is None
@@ -125,10 +127,12 @@ def _search(
         horizon=horizon,
         board=board,
         may_wait=may_wait,
-        plans=plans,
+        with_plans=with_plans,
         backend=backend,
     )
-    output = run_pairs(kernel, boards, [running, cost], horizon if plans else None, board, backend)
+    output = run_pairs(
+        kernel, boards, [running, cost], horizon if with_plans else None, board, backend
+    )
     rows = output.transpose(0, 2, 1)  # (rows, lanes, B)
     return KernelResults(*rows[0, : len(KernelResults._fields)]), rows[1:]
 
@@ -152,15 +156,15 @@ def _search_program(
     horizon: int,
     board: Geometry,
     may_wait: bool,
-    plans: bool,
+    with_plans: bool,
     backend: Kernels,
 ) -> None:
-    """Run one program: search, then write the results and, with `plans`, the actions."""
-    search = _JointSearch(columns, outputs, memory, horizon, board, may_wait, plans, backend)
+    """Run one program: search, then write the results and, if `with_plans`, the actions."""
+    search = _JointSearch(columns, outputs, memory, horizon, board, may_wait, with_plans, backend)
     state = search.run()
     arrivals = [search.lane_min(search.select_cell(goal, state.cost, FAR)) for goal in search.goals]
     cost = jnp.minimum(*arrivals)
-    if not plans:
+    if not with_plans:
         zero = 0 * cost
         no_plan = (zero,) * 4
         search.write_results(
@@ -199,47 +203,47 @@ class _JointSearch(PairLanes):
         horizon: int,
         board: Geometry,
         may_wait: bool,
-        plans: bool,
+        with_plans: bool,
         backend: Kernels,
     ) -> None:
         super().__init__(columns, memory, board, backend)
-        self.horizon, self.may_wait, self.plans = horizon, may_wait, plans
-        self.outputs, self.rows = outputs, output_rows(horizon if plans else None, self.lanes)
+        self.horizon, self.may_wait, self.with_plans = horizon, may_wait, with_plans
+        self.outputs, self.rows = outputs, output_rows(horizon if with_plans else None, self.lanes)
         (self.waitless_cost,) = self.extra_columns  # cost of the requested plan without waits
 
     def slot(self, t: jax.Array) -> jax.Array:
         """Return the index in memory of the sets of time t."""
-        return t if self.plans else t & (RECENT_TIMES - 1)
+        return t if self.with_plans else t & (RECENT_TIMES - 1)
 
     def write_results(self, results: KernelResults) -> None:
         """Write field i of the results into lane i of the first row."""
         self.outputs[0] = self.pack_row(results)
 
-    def clear_rows(self, first: int, rows: int) -> None:
-        """Write zeros to `rows` rows of the output."""
-        for i in range(first, first + rows):
+    def clear_rows(self, first: int, num_rows: int) -> None:
+        """Write zeros to `num_rows` rows of the output."""
+        for i in range(first, first + num_rows):
             self.outputs[i] = jnp.zeros_like(self.lane)
 
     def write_value(
-        self, first: jax.Array | int, rows: int, i: jax.Array, value: jax.Array
+        self, first: jax.Array | int, num_rows: int, i: jax.Array, value: jax.Array
     ) -> None:
-        """Write value i of the values that `rows` rows hold from row `first` on."""
-        row = first if rows == 1 else first + (i >> (self.lanes.bit_length() - 1))
+        """Write value i of the values that `num_rows` rows hold from row `first` on."""
+        row = first if num_rows == 1 else first + (i >> (self.lanes.bit_length() - 1))
         mask = self.lane == (i & (self.lanes - 1))
         self.outputs[row] = jnp.where(mask, value, self.outputs[row])
 
     def run(self) -> _SearchState:
         """Expand layers until no board is running, as `joint_search` does."""
-        empty, zero = jnp.zeros_like(self.goal_flags), jnp.zeros_like(self.running)
+        no_flags, zero = jnp.zeros_like(self.goal_flags), jnp.zeros_like(self.running)
         layer = self.first_layer()
         self.write_layer(jnp.int32(0), layer)
-        self.write_walk(jnp.int32(0), empty)
+        self.write_walk(jnp.int32(0), no_flags)
         self.synchronise()
         far = zero + FAR
         state = _SearchState(
             time=jnp.int32(0),
             layer=tuple(layer),
-            walk=empty,
+            walk=no_flags,
             cost=jnp.zeros_like(self.lane) + FAR,
             running=self.running,
             makespan=far,

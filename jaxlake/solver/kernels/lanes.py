@@ -142,10 +142,10 @@ def run_programs(
     return list(results[: len(outputs)])
 
 
-def fits(backend: Kernels, registers: int) -> bool:
+def fits(backend: Kernels, num_registers: int) -> bool:
     """Return whether a program has memory for this many registers and for a copy of each."""
     register_bytes = 4 * int(np.prod(VECTOR_REGISTER))
-    return backend is not Kernels.TPU or 2 * registers * register_bytes <= _VMEM_BYTES
+    return backend is not Kernels.TPU or 2 * num_registers * register_bytes <= _VMEM_BYTES
 
 
 def to_int32(condition: jax.Array) -> jax.Array:
@@ -171,10 +171,10 @@ def reduce_or(words: Sequence[jax.Array]) -> jax.Array:
     return result
 
 
-def single_cell(cell: jax.Array, words: int) -> CellSet:
+def single_cell(cell: jax.Array, num_words: int) -> CellSet:
     """Return the set with only this cell, or the empty set if the cell is off the board."""
     index, mask = cell >> 5, bit(cell & 31)
-    return [jnp.where(index == w, mask, EMPTY_WORD) for w in range(words)]
+    return [jnp.where(index == w, mask, EMPTY_WORD) for w in range(num_words)]
 
 
 def intersect(a: Sequence[jax.Array], b: Sequence[jax.Array]) -> CellSet:

@@ -60,11 +60,11 @@ class OutputRows(NamedTuple):
         return self.results + self.actions + 2 * self.joint_actions
 
 
-def output_rows(horizon: int | None, lanes: int) -> OutputRows:
+def output_rows(horizon: int | None, lane_count: int) -> OutputRows:
     """Return the rows of a program's output, which has no plans if `horizon` is None."""
     if horizon is None:
         return OutputRows(1, 0, 0)
-    return OutputRows(1, -(-(2 * horizon + 2) // lanes), -(-horizon // lanes))
+    return OutputRows(1, -(-(2 * horizon + 2) // lane_count), -(-horizon // lane_count))
 
 
 RECENT_TIMES = 2
@@ -169,12 +169,12 @@ class PairLanes:
     def expand(self, t: jax.Array, layer: Sequence[jax.Array], may_wait: bool) -> CellSet:
         """Return the layer at t + 1, as `joint_search.expand`."""
         deltas, words = self.board.deltas, range(self.board.words)
-        moved = {delta: [self.read_moved(t, w, delta) for w in words] for delta in deltas}
-        moved_0 = unite(*moved.values(), *([layer] if may_wait else []))
+        moved_sets = {delta: [self.read_moved(t, w, delta) for w in words] for delta in deltas}
+        moved_0 = unite(*moved_sets.values(), *([layer] if may_wait else []))
         moved_0 = subtract(moved_0, self.lane_cell)
         entered = {
             delta: jnp.where(intersects(cells, self.lane_cell), ~EMPTY_WORD, EMPTY_WORD)
-            for delta, cells in moved.items()
+            for delta, cells in moved_sets.items()
         }
         moved_both = [moved_0] if may_wait else []
         for move in deltas:
@@ -189,8 +189,8 @@ class PairLanes:
 
     def step_walk(self, t: jax.Array, part: int) -> jax.Array:
         """Return the flags one move away from a walk written at t; `part` is its first bit."""
-        moved = [self.read_moved(t, self.board.words, delta) for delta in self.board.deltas]
-        return (reduce_or(moved) >> part) & BOTH_AGENTS
+        moved_flags = [self.read_moved(t, self.board.words, delta) for delta in self.board.deltas]
+        return (reduce_or(moved_flags) >> part) & BOTH_AGENTS
 
     def mark_origin(
         self, cell: jax.Array, action: int, value: int, default: jax.Array

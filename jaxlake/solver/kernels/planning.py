@@ -31,17 +31,19 @@ _MAX_ROWS = 16
 """Largest number of rows of a board. Each row is a register; more rows take minutes to compile."""
 
 
-def select_backend(backend: Kernels | None, rows: int, agents: int, horizon: int) -> Kernels | None:
+def select_backend(
+    backend: Kernels | None, num_rows: int, num_agents: int, horizon: int
+) -> Kernels | None:
     """Return the backend, or None if the kernels do not support boards with this many rows."""
-    words = (horizon + 1) * (rows + agents)
-    return backend if backend and rows <= _MAX_ROWS and fits(backend, words) else None
+    words = (horizon + 1) * (num_rows + num_agents)
+    return backend if backend and num_rows <= _MAX_ROWS and fits(backend, words) else None
 
 
 def compute_solo_distances(
     free: jax.Array, starts: jax.Array, goals: jax.Array, backend: Kernels
 ) -> jax.Array:
     """Return the result of `space_time.compute_solo_distances`, computed in one launch."""
-    kernel = partial(_distances, agents=len(starts))
+    kernel = partial(_distances, num_agents=len(starts))
     inputs = [free.astype(jnp.uint32), starts.astype(jnp.int32), goals.astype(jnp.int32)]
     (steps,) = launch(kernel, backend, inputs, [((len(starts),), jnp.int32)], [])
     return steps.astype(jnp.int16)
@@ -72,7 +74,7 @@ def plan_in_order(
         Arrivals int16 (K, B), and paths int16 (K, T + 1, B).
     """
     K, T = len(starts), horizon
-    kernel = partial(_plan, upwards=upwards, agents=K, horizon=T)
+    kernel = partial(_plan, upwards=upwards, num_agents=K, horizon=T)
     cells = [array.astype(jnp.int32) for array in (starts, goals, latest)]
     outputs = [((K,), jnp.int32), ((K, T + 1), jnp.int32)]
     layers = ((T + 1, len(free)), jnp.uint32)
@@ -86,9 +88,9 @@ def _row_and_bit(cell: jax.Array) -> tuple[jax.Array, jax.Array]:
     return cell >> ROW_SHIFT, jnp.where(cell >= 0, word, EMPTY_WORD)
 
 
-def _cell_rows(cell: jax.Array, rows: int) -> CellSet:
+def _cell_rows(cell: jax.Array, num_rows: int) -> CellSet:
     row, word = _row_and_bit(cell)
-    return [jnp.where(row == r, word, EMPTY_WORD) for r in range(rows)]
+    return [jnp.where(row == r, word, EMPTY_WORD) for r in range(num_rows)]
 
 
 def _expand_rows(
@@ -107,7 +109,7 @@ def _expand_rows(
     return unite(rows, [x << 1 for x in right], left, down, up)
 
 
-def _distances(free: Any, starts: Any, goals: Any, steps: Any, *, agents: int) -> None:
+def _distances(free: Any, starts: Any, goals: Any, steps: Any, *, num_agents: int) -> None:
     R = free.shape[0]
     free_rows = [free[r] for r in range(R)]
 
@@ -127,13 +129,13 @@ def _distances(free: Any, starts: Any, goals: Any, steps: Any, *, agents: int) -
         initial_state = (jnp.int32(0), tuple(_cell_rows(start, R)), distance, jnp.bool_(True))
         steps[k] = jax.lax.while_loop(lambda state: state[3], advance, initial_state)[2]
 
-    jax.lax.fori_loop(0, agents, measure, None)
+    jax.lax.fori_loop(0, num_agents, measure, None)
 
 
-def _plan(*refs: Any, upwards: bool, agents: int, horizon: int) -> None:
+def _plan(*refs: Any, upwards: bool, num_agents: int, horizon: int) -> None:
     """Plan the agents in order, each around the paths of the previous ones."""
     free, starts, goals, latest, arrivals, paths, layers = refs
-    R, K, T = free.shape[0], agents, horizon
+    R, K, T = free.shape[0], num_agents, horizon
     free_rows = [free[r] for r in range(R)]
     off_board = jnp.zeros_like(starts[0]) + ABSENT
 
@@ -201,7 +203,7 @@ def _plan(*refs: Any, upwards: bool, agents: int, horizon: int) -> None:
         arrival = update_arrival(jnp.int32(0), rows, jnp.zeros_like(start) + NEVER)
         state = (jnp.int32(0), tuple(rows), arrival)
         arrival = jax.lax.while_loop(is_unfinished, advance, state)[2]
-        _trace_path(rank, goal, arrival, paths, layers, rows=R, upwards=upwards)
+        _trace_path(rank, goal, arrival, paths, layers, num_rows=R, upwards=upwards)
         has_failed = jnp.where(~is_absent & (arrival == NEVER), jnp.int32(1), has_failed)
         arrivals[rank] = jnp.where(is_absent, jnp.int32(0), arrival)
         return has_failed
@@ -218,7 +220,7 @@ def _trace_path(
     paths: Any,
     layers: Any,
     *,
-    rows: int,
+    num_rows: int,
     upwards: bool,
 ) -> None:
     """Write the path back from the goal, with the preferences of `space_time.trace_back`."""
@@ -235,10 +237,12 @@ def _trace_path(
     def step_back(i: jax.Array, cell: jax.Array) -> jax.Array:
         t = last_time - 1 - i
         row, word = _row_and_bit(cell)
-        layer = [layers[t, r] for r in range(rows)]
+        layer = [layers[t, r] for r in range(num_rows)]
 
         def is_in_layer(row: jax.Array, bit: jax.Array) -> jax.Array:
-            row_word = reduce_or([jnp.where(row == r, layer[r], EMPTY_WORD) for r in range(rows)])
+            row_word = reduce_or(
+                [jnp.where(row == r, layer[r], EMPTY_WORD) for r in range(num_rows)]
+            )
             return (row_word & bit) != 0
 
         def is_swap(origin: jax.Array) -> jax.Array:

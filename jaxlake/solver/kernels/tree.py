@@ -20,10 +20,10 @@ _MAX_HORIZON = 512
 """Longest plan in steps. Each step takes memory in every lane."""
 
 
-def select_backend(backend: Kernels | None, rows: int, horizon: int) -> Kernels | None:
+def select_backend(backend: Kernels | None, num_rows: int, horizon: int) -> Kernels | None:
     """Return the backend, or None if the kernel does not support it or the boards."""
     # TPUs cannot gather by lane.
-    is_small = rows <= _MAX_ROWS and horizon <= _MAX_HORIZON
+    is_small = num_rows <= _MAX_ROWS and horizon <= _MAX_HORIZON
     return backend if backend is not Kernels.TPU and is_small else None
 
 

@@ -39,10 +39,10 @@ _TIMES_PER_ROUND = 4
 """Number of times that a single lane copies in one round."""
 
 
-def memory_rows(horizon: int, agents: int, board: Geometry, helpers: int) -> Memory:
-    """Return the leading axes of a program's `Memory`, for nodes with `helpers` lanes."""
-    T, K, W = horizon, agents, board.words
-    times = -(-(T + 1) // helpers) * helpers
+def memory_rows(horizon: int, num_agents: int, board: Geometry, num_helpers: int) -> Memory:
+    """Return the leading axes of a program's `Memory`, for nodes with `num_helpers` lanes."""
+    T, K, W = horizon, num_agents, board.words
+    times = -(-(T + 1) // num_helpers) * num_helpers
     return Memory(
         paths=(K, T + 1),
         root_paths=(K, T + 1),
@@ -51,7 +51,7 @@ def memory_rows(horizon: int, agents: int, board: Geometry, helpers: int) -> Mem
         constraints=(CONSTRAINTS_PER_LEVEL * MAX_DEPTH,),
         list_heads=(T + 1,),
         layers=(2, times, W),
-        forbidden=(1,) if helpers == 1 else (2, times, 1 + len(MOVES), W),
+        forbidden=(1,) if num_helpers == 1 else (2, times, 1 + len(MOVES), W),
     )
 
 

@@ -261,8 +261,8 @@ class _Program:
         new_level = Level(conflict, child, num_conflicts, zero, zero, (zero, zero))
         self.levels.write(depth, new_level, is_new_node)
 
-        solved = is_new_node & (conflict.kind == NONE)
-        gave_up = active & ~solved & is_too_deep
+        is_solved = is_new_node & (conflict.kind == NONE)
+        gave_up = active & ~is_solved & is_too_deep
         # A root without a plan within the bound is searched again with the next bound.
         root_failed = plans_root & fails
         root_refuted = root_failed & (next_bound > query.max_bound)
@@ -272,8 +272,8 @@ class _Program:
             num_planned=lanes.num_planned + to_int32(plans_root & fits),
             depth=depth,
             expansions=lanes.expansions + to_int32(active),
-            done=lanes.done | to_int32(solved | gave_up | root_refuted),
-            solved=lanes.solved | to_int32(solved),
+            done=lanes.done | to_int32(is_solved | gave_up | root_refuted),
+            solved=lanes.solved | to_int32(is_solved),
             gave_up=lanes.gave_up | to_int32(gave_up),
             costs=_select_each(fits, costs, lanes.costs),
             bypassed=lanes.bypassed | to_int32(bypass),

@@ -205,9 +205,9 @@ def waitless_bounds(pairs: PairBounds, solo_distances: jax.Array) -> jax.Array:
     return jnp.where(pairs.costs > 0, pairs.costs + waits.astype(jnp.int16), 0).astype(jnp.int16)
 
 
-def agent_pairs(agents: int) -> list[tuple[int, int]]:
+def agent_pairs(num_agents: int) -> list[tuple[int, int]]:
     """Return the pairs of agents, in the order of axes of size P."""
-    return list(combinations(range(agents), 2))
+    return list(combinations(range(num_agents), 2))
 
 
 def matching_bound(costs: jax.Array, pair_costs: jax.Array) -> jax.Array:
@@ -230,9 +230,9 @@ def pair_gains(
     return [jnp.maximum(gains[p], stair.gain) for p, stair in enumerate(stairs)] or gains
 
 
-def best_matching(gains: Sequence[jax.Array], agents: int) -> jax.Array:
+def best_matching(gains: Sequence[jax.Array], num_agents: int) -> jax.Array:
     """Return the largest total gain of disjoint pairs among up to five agents."""
-    pairs = agent_pairs(agents)
+    pairs = agent_pairs(num_agents)
     pair_sums = [
         gains[p] + gains[q]
         for p, first in enumerate(pairs)

@@ -176,7 +176,7 @@ def joint_search(
         The optima and the history.
     """
     B = running.shape[0]
-    layer, allowed = first_layer(boards, board)
+    layer, allowed_cells = first_layer(boards, board)
 
     def examine(state: _JointState) -> _JointState:
         t, optima = state.time, state.optima
@@ -208,7 +208,7 @@ def joint_search(
     def advance(state: _JointState) -> _JointState:
         optima = state.optima
         optima = optima._replace(expansions=optima.expansions + state.running)
-        layer = expand(state.layer, board, may_wait=may_wait) & allowed
+        layer = expand(state.layer, board, may_wait=may_wait) & allowed_cells
         layer |= _keep_if(may_wait, state.layer)
         is_stuck = jax.lax.cond(
             (state.time % HALT_PERIOD == HALT_PERIOD - 1) & may_wait,
@@ -281,7 +281,7 @@ def expand(layer: jax.Array, board: Geometry, *, may_wait: jax.Array | bool) -> 
 
 
 def needs_waitless_search(
-    solo_distances: jax.Array, solved: jax.Array, sum_of_costs: jax.Array
+    solo_distances: jax.Array, is_solved: jax.Array, sum_of_costs: jax.Array
 ) -> jax.Array:
     """Return whether only a search can decide if the optimal plans need a wait, bool (B,).
 
@@ -289,7 +289,7 @@ def needs_waitless_search(
     bipartite, an odd excess requires a wait.
     """
     excess = sum_of_costs - jnp.sum(solo_distances, axis=0, dtype=jnp.int32)
-    return solved & (excess > 0) & (excess % 2 == 0)
+    return is_solved & (excess > 0) & (excess % 2 == 0)
 
 
 def pack_cells(cells: jax.Array, board: Geometry) -> jax.Array:
@@ -360,11 +360,11 @@ def _dilate(cells: jax.Array, board: Geometry, *, may_wait: jax.Array | bool) ->
     return reduce(jnp.bitwise_or, [*moved_cells, _keep_if(may_wait, cells)])
 
 
-def _entered_cells(padded: jax.Array, delta: int, board: Geometry) -> jax.Array:
+def _entered_cells(padded_layer: jax.Array, delta: int, board: Geometry) -> jax.Array:
     """Return masks, uint32 (M, B), of the cells of agent 1 that agent 0 enters by `delta`."""
     M, offset = board.cells, board.pitch - delta
     words = [
-        padded[w, offset + first : offset + min(first + 32, M)]
+        padded_layer[w, offset + first : offset + min(first + 32, M)]
         for w, first in enumerate(range(0, M, 32))
     ]
     shift = (np.arange(M) % 32).astype(np.uint32)
@@ -376,14 +376,14 @@ def _padding(board: Geometry) -> int:
     return 1 + board.pitch // 32
 
 
-def _shift_bits(padded: jax.Array, delta: int, board: Geometry) -> jax.Array:
+def _shift_bits(padded_words: jax.Array, delta: int, board: Geometry) -> jax.Array:
     """Shift bits by `delta` cells. Axis 0 holds the words, with `_padding` words on both sides."""
     word_shift, bit_shift = divmod(abs(delta), 32)
     sign = 1 if delta > 0 else -1
 
     def shift_words(count: int) -> jax.Array:
         first = _padding(board) - sign * count
-        return padded[first : first + board.words]
+        return padded_words[first : first + board.words]
 
     if bit_shift == 0:
         return shift_words(word_shift)

@@ -159,7 +159,7 @@ def _collect_results(
         paths=lanes.node.paths & (FORCED - 1),
     )
     results = jax.tree.map(
-        lambda old, new: old.at[..., target].set(new, mode="drop"), results, lane_results
+        lambda leaf, update: leaf.at[..., target].set(update, mode="drop"), results, lane_results
     )
     query_index = jnp.where(lanes.done, -1, lanes.query_index)
     return lanes._replace(query_index=query_index, done=jnp.zeros_like(lanes.done)), results
@@ -269,8 +269,8 @@ def _expand(lanes: TreeLanes, teams: Teams) -> TreeLanes:
     )
     branch = tree_node.write_level(branch, depth, new_level)
 
-    solved = is_new_node & (conflict.kind == NONE)
-    gave_up = active & ~solved & is_too_deep
+    is_solved = is_new_node & (conflict.kind == NONE)
+    gave_up = active & ~is_solved & is_too_deep
     # A root without a plan within the bound is searched again with the next bound.
     root_failed = plans_root & fails
     root_refuted = root_failed & (next_bound > query.max_bound)
@@ -280,8 +280,8 @@ def _expand(lanes: TreeLanes, teams: Teams) -> TreeLanes:
         num_planned=jnp.where(plans_root & fits, lanes.num_planned + 1, lanes.num_planned),
         depth=depth,
         expansions=lanes.expansions + active,
-        done=lanes.done | solved | gave_up | root_refuted,
-        solved=lanes.solved | solved,
+        done=lanes.done | is_solved | gave_up | root_refuted,
+        solved=lanes.solved | is_solved,
         gave_up=lanes.gave_up | gave_up,
         node=node,
         last_forbidden_time=jnp.maximum(
