@@ -151,10 +151,10 @@ def _read_run(world: int, run: Mapping[str, Any], boards: Sequence[Mapping[str, 
     valid = np.array([list(row) for row in run["valid"]]) == "1"
     first_failures = np.array(list(map(int, run["kinds"][0])))
     cells: dict[tuple[int, float, bool], tuple[int, int]] = {}
-    for board, solved in zip(boards, valid[0].tolist(), strict=True):
+    for board, is_valid in zip(boards, valid[0].tolist(), strict=True):
         key = (SIZES.index(board["size"]), board["hole_tenth"] / 10, board["needs_wait"])
         valid_count, count = cells.get(key, (0, 0))
-        cells[key] = (valid_count + solved, count + 1)
+        cells[key] = (valid_count + is_valid, count + 1)
     configurations = [
         configuration_arrays(BOUNDS, LakeConfiguration.model_validate({"sizes": sizes}))
         for sizes in run["configurations"]
@@ -237,11 +237,11 @@ def fit_learner(runs: Sequence[Run]) -> Fit:
 
     def residuals(parameters: np.ndarray) -> np.ndarray:
         learners = make_learners(runs, parameters)
-        predicted = [
+        predictions = [
             train_skill(learners, skills[:, s], shares[:, s], levels[:, s], 0.0) - skills[:, s]
             for s in range(changes.shape[1])
         ]
-        return changes - np.stack(predicted, axis=1)
+        return changes - np.stack(predictions, axis=1)
 
     solution = least_squares(
         lambda parameters: residuals(parameters).ravel(), [0.3, 0.3, 0.5, 0.5, 0.5], x_scale=0.1
@@ -356,8 +356,8 @@ def rank_correlations(points: Sequence[Point], *, held_out: bool) -> dict[str, f
     correlations = {}
     for world in dict.fromkeys(point.world for point in points):
         world_points = [point for point in points if point.world == world]
-        simulated = [point.held_out if held_out else point.simulated for point in world_points]
-        correlations[world] = float(spearmanr([point.real for point in world_points], simulated)[0])
+        rates = [point.held_out if held_out else point.simulated for point in world_points]
+        correlations[world] = float(spearmanr([point.real for point in world_points], rates)[0])
     return correlations
 
 
@@ -433,9 +433,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "rank_correlation": rank_correlations(points, held_out=False),
             "rank_correlation_held_out": rank_correlations(points, held_out=True),
         }
-        with open_output(args.json) as out:
-            json.dump(content, out, indent=1)
-            out.write("\n")
+        with open_output(args.json) as file:
+            json.dump(content, file, indent=1)
+            file.write("\n")
     if args.svg:
         draw_points(points, args.svg)
     return 0

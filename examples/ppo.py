@@ -162,7 +162,7 @@ def collect(
     (states, next_observation), record = jax.lax.scan(
         step, (states, observation), jax.random.split(key, settings.steps)
     )
-    observations, action, log_probability, value, reward, is_end, solved = record
+    observations, action, log_probability, value, reward, is_end, is_solved = record
     # The time limit is part of the task and the observation contains the remaining time, so a
     # truncation is not bootstrapped. Without the time in the observation, the value of
     # info["final_observation"] must be added (Pardo et al. 2018).
@@ -183,7 +183,7 @@ def collect(
         reverse=True,
     )
     batch = Batch(observations, action, log_probability, advantage, advantage + value)
-    return states, next_observation, batch, jnp.sum(solved) / jnp.maximum(jnp.sum(is_end), 1)
+    return states, next_observation, batch, jnp.sum(is_solved) / jnp.maximum(jnp.sum(is_end), 1)
 
 
 def loss(network: Any, batch: Batch, settings: Settings) -> jax.Array:
@@ -316,12 +316,12 @@ def main(arguments: list[str] | None = None) -> None:
 def print_rates(name: str, network: Any, boards: jaxlake.Generated) -> None:
     """Print a network's valid and optimal rates."""
     outcome = evaluate(jax.random.key(3), network, boards.instances, boards.solutions)
-    filled, needs_wait = boards.filled, boards.filled & boards.solutions.needs_wait
+    is_filled, needs_wait = boards.filled, boards.filled & boards.solutions.needs_wait
     shares = [
         float(jnp.sum(flags & mask) / jnp.maximum(jnp.sum(mask), 1))
         for flags, mask in (
-            (outcome.valid, filled),
-            (outcome.optimal_sum_of_costs, filled),
+            (outcome.valid, is_filled),
+            (outcome.optimal_sum_of_costs, is_filled),
             (outcome.valid, needs_wait),
         )
     ]
@@ -356,14 +356,14 @@ class Stopwatch:
     """Print the wall time and the CPU time of each phase."""
 
     def __init__(self) -> None:
-        self.began = time.perf_counter(), time.process_time()
+        self.start_times = time.perf_counter(), time.process_time()
 
     def lap(self, label: str) -> None:
         """Print the seconds since the last lap."""
-        now = time.perf_counter(), time.process_time()
-        wall_seconds, cpu_seconds = (b - a for a, b in zip(self.began, now, strict=True))
+        times = time.perf_counter(), time.process_time()
+        wall_seconds, cpu_seconds = (b - a for a, b in zip(self.start_times, times, strict=True))
         print(f"{wall_seconds:6.1f} s ({cpu_seconds:6.1f} s of processors)  {label}", flush=True)
-        self.began = now
+        self.start_times = times
 
 
 if __name__ == "__main__":

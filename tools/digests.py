@@ -46,19 +46,19 @@ def _generate(seed: int, sizes: Sequence[int], agents: Sequence[int], n: int, sl
     )
 
 
-def _generated_fields(generated: Any) -> dict[str, Any]:
+def _generated_fields(lakes: Any) -> dict[str, Any]:
     """Return the fields of generated boards by name."""
     counts = {
-        **vars(generated),
+        **vars(lakes),
         "instances": None,
         "solutions": None,
         "filled": None,
         "component": None,
     }
     return {
-        "boards": jax.tree.leaves(generated.instances),
-        "solutions": _solution_fields(generated.solutions),
-        "filled": [generated.filled, generated.component],
+        "boards": jax.tree.leaves(lakes.instances),
+        "solutions": _solution_fields(lakes.solutions),
+        "filled": [lakes.filled, lakes.component],
         "counts by cell": [value for value in counts.values() if value is not None],
     }
 
@@ -322,21 +322,21 @@ _RUN: dict[str, Any] = {
 def _boards() -> Iterator[tuple[str, Any]]:
     rng = np.random.default_rng(0)
     for agents, slots in (((2,), 2), ((3, 4, 5), 5)):
-        generated = _generate(7 + slots, (4, 5, 6), agents, 96, slots)
+        lakes = _generate(7 + slots, (4, 5, 6), agents, 96, slots)
         name = f"{slots} slots"
-        for field, value in _generated_fields(generated).items():
+        for field, value in _generated_fields(lakes).items():
             yield f"{name} {field}", value
-        yield f"{name} solve", _solve(generated.instances)
+        yield f"{name} solve", _solve(lakes.instances)
         random_boards = [
             _random_board(rng, 4 + i % 3, agents[i % len(agents)], 6, slots) for i in range(96)
         ]
         yield f"{name} random boards", _solve(_instances(random_boards))
-        plans = np.array(generated.solutions.plan)
+        plans = np.array(lakes.solutions.plan)
         random_actions = rng.integers(0, 5, plans.shape, np.int8)
         noisy_plans = np.where(rng.random(plans.shape) < 0.05, random_actions, plans)
         yield (
             f"{name} statistics",
-            _statistics(generated.instances, generated.solutions.needs_wait, noisy_plans),
+            _statistics(lakes.instances, lakes.solutions.needs_wait, noisy_plans),
         )
 
 

@@ -46,9 +46,9 @@ def compile_for(program: Program, device: Any) -> dict[str, Any]:
         for leaf in jax.tree.leaves(program.arguments)
     ]
     start = time.perf_counter()
-    compiled = jax.jit(function).lower(*shapes).compile()
+    executable = jax.jit(function).lower(*shapes).compile()
     seconds = time.perf_counter() - start
-    memory, text = compiled.memory_analysis(), compiled.as_text()
+    memory, text = executable.memory_analysis(), executable.as_text()
     assert memory is not None
     assert text is not None
     return {

@@ -29,17 +29,17 @@ def measure(program: Program, num_calls: int = NUM_CALLS) -> dict[str, Any]:
     device = jax.devices()[0]
     arguments = jax.block_until_ready(jax.device_put(program.arguments, device))
     start = time.perf_counter()
-    compiled = jax.jit(program.function).lower(*arguments).compile()
+    executable = jax.jit(program.function).lower(*arguments).compile()
     compile_seconds = time.perf_counter() - start
-    jax.block_until_ready(compiled(*arguments))
-    seconds = statistics.median(time_calls(lambda: compiled(*arguments), num_calls))
+    jax.block_until_ready(executable(*arguments))
+    seconds = statistics.median(time_calls(lambda: executable(*arguments), num_calls))
     return {
         "device": device.device_kind,
         "compile_seconds": compile_seconds,
         "seconds": seconds,
         "rate": program.units / seconds,
-        **profile_kernels(lambda: compiled(*arguments)),
-        "answers": compute_digests(compiled(*arguments)),
+        **profile_kernels(lambda: executable(*arguments)),
+        "answers": compute_digests(executable(*arguments)),
     }
 
 

@@ -175,10 +175,10 @@ def _make_scan(count: int) -> Program:
         def advance(states: Any, time: jax.Array) -> Any:
             step_key = jax.random.fold_in(jax.random.key(1), time)
             actions = jax.random.randint(step_key, (count, NUM_AGENTS), 0, 5).astype(jnp.int8)
-            _, states, *ends, info = step(
+            _, states, *outputs, info = step(
                 jax.random.split(step_key, count), states, actions, params
             )
-            return states, (*ends, info["failure"])
+            return states, (*outputs, info["failure"])
 
         _, states = jax.vmap(environment.reset, (0, None))(keys, params)
         return jax.lax.scan(advance, states, jnp.arange(_NUM_STEPS))

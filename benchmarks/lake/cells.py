@@ -79,7 +79,7 @@ def list_cells() -> list[Cell]:
 def measure(cells: Sequence[Cell], cores: int, options: argparse.Namespace) -> Iterator[Json]:
     """Compare both sides on cells with equal numbers of agents and cores."""
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-        ours = stack.enter_context(start_worker(_OURS, cores))
+        solver = stack.enter_context(start_worker(_OURS, cores))
         peers = [stack.enter_context(start_worker(_PEER, 1)) for _ in range(cores)]
         for cell in cells:
             path = Path(folder) / f"{cell.name}.npz"
@@ -91,14 +91,14 @@ def measure(cells: Sequence[Cell], cores: int, options: argparse.Namespace) -> I
                 hole_ratio=cell.drawn_ratio,
                 seed=_SEED,
             )
-            yield _compare(cell, path, ours, peers, options)
+            yield _compare(cell, path, solver, peers, options)
 
 
 def _compare(
-    cell: Cell, path: Path, ours: Worker, peers: Sequence[Worker], options: argparse.Namespace
+    cell: Cell, path: Path, solver: Worker, peers: Sequence[Worker], options: argparse.Namespace
 ) -> Json:
     cores = len(peers)
-    preparation = ours.ask("prepare", path=str(path), cores=cores)
+    preparation = solver.ask("prepare", path=str(path), cores=cores)
     for core, peer in enumerate(peers):
         peer.ask("prepare", path=str(path), max_seconds=options.max_time, core=core)
     solvable = {i for i, status in enumerate(preparation["status"]) if status != 1}
@@ -115,9 +115,9 @@ def _compare(
     costs = sorted((index, cost) for result in results for index, _, cost in result)
     solved_by_peer = {index for index, cost in costs if cost is not None}
     seconds: dict[str, list[float]] = {"ours": [], "peer": []}
-    ours.ask("choose", indices=sorted(solved_by_peer))
+    solver.ask("choose", indices=sorted(solved_by_peer))
     for _ in range(options.repeats):
-        seconds["ours"].append(ours.ask("solve_chosen")["seconds"])
+        seconds["ours"].append(solver.ask("solve_chosen")["seconds"])
         seconds["peer"].append(find_slowest(ask_peers(solved_by_peer)))
     comparison = compare_costs(preparation, {"costs": costs})
     return {

@@ -103,22 +103,22 @@ def find_failure(row: Mapping[str, Any]) -> str | None:
     return None
 
 
-def compare_costs(ours: Mapping[str, Any], peer: Mapping[str, Any]) -> dict[str, int]:
+def compare_costs(our_costs: Mapping[str, Any], peer: Mapping[str, Any]) -> dict[str, int]:
     """Compare the optimal sums of costs of boards that both sides solved.
 
     A board that we prove unsolvable but the peer solves counts as different.
     """
-    optimal, unsolvable, unknown = 0, 1, 2
-    pairs = [(ours["status"][i], ours["costs"][i], cost) for i, cost in peer["costs"]]
+    optimal, unsolvable, undecided = 0, 1, 2
+    pairs = [(our_costs["status"][i], our_costs["costs"][i], cost) for i, cost in peer["costs"]]
     decided_pairs = [pair for pair in pairs if pair[0] == optimal and pair[2] is not None]
     refuted_pairs = [pair for pair in pairs if pair[0] == unsolvable and pair[2] is not None]
     return {
-        "boards": len(ours["status"]),
+        "boards": len(our_costs["status"]),
         "seen_by_peer": len(pairs),
         "compared": len(decided_pairs),
         "different": sum(pair[1] != pair[2] for pair in decided_pairs) + len(refuted_pairs),
-        "only_ours": sum(pair[0] != unknown and pair[2] is None for pair in pairs),
-        "only_peer": sum(pair[0] == unknown and pair[2] is not None for pair in pairs),
+        "only_ours": sum(pair[0] != undecided and pair[2] is None for pair in pairs),
+        "only_peer": sum(pair[0] == undecided and pair[2] is not None for pair in pairs),
     }
 
 

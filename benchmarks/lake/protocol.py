@@ -122,6 +122,6 @@ def repeat(call: Callable[[], float], seconds: float) -> dict[str, float]:
     start = time.perf_counter()
     while True:
         units += call()
-        elapsed = time.perf_counter() - start
-        if elapsed >= seconds:
-            return {"units": units, "seconds": elapsed}
+        elapsed_seconds = time.perf_counter() - start
+        if elapsed_seconds >= seconds:
+            return {"units": units, "seconds": elapsed_seconds}

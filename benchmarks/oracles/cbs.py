@@ -25,9 +25,9 @@ def cbs_sum_of_costs(grid: Board, seconds: float = 10.0) -> int | None:
         return None
     if not paths:
         return None
-    total = 0
+    cost = 0
     for cells in map(list, paths):
         while len(cells) > 1 and cells[-2] == cells[-1]:
             cells.pop()
-        total += len(cells) - 1
-    return total
+        cost += len(cells) - 1
+    return cost

@@ -58,14 +58,14 @@ def least_sum_of_costs(grid: Board) -> tuple[int, bool] | None:
         cells, retired = state
         if retired == all_retired:
             return cost, waits > 0
-        active = [i for i in agents if not retired >> i & 1]
+        movers = [i for i in agents if not retired >> i & 1]
         successors = [
-            ((cells, retired | 1 << i), (cost, waits)) for i in active if cells[i] == board.goals[i]
+            ((cells, retired | 1 << i), (cost, waits)) for i in movers if cells[i] == board.goals[i]
         ]
         options = [[cells[i]] if retired >> i & 1 else choices[cells[i]] for i in agents]
         for next_cells in _joint_moves(cells, options):
-            num_stationary = sum(next_cells[i] == cells[i] for i in active)
-            successors.append(((next_cells, retired), (cost + len(active), waits + num_stationary)))
+            num_stationary = sum(next_cells[i] == cells[i] for i in movers)
+            successors.append(((next_cells, retired), (cost + len(movers), waits + num_stationary)))
         for successor, value in successors:
             if successor not in best_values or value < best_values[successor]:
                 best_values[successor] = value

@@ -69,16 +69,16 @@ def judge(grid: Board) -> Truth:
         _require_equal(grid, "solvability", is_solvable, searched_value is not None)
     if not is_solvable:
         return Truth(solvable=False)
-    undecided = []
+    undecided_fields = []
     makespan = cost = None
     try:
         makespan = sat_makespan(grid, conflicts=JUDGING_CONFLICTS)
     except GaveUpError:
-        undecided.append("makespan")
+        undecided_fields.append("makespan")
     try:
         cost = sat_sum_of_costs(grid, conflicts=JUDGING_CONFLICTS)
     except GaveUpError:
-        undecided += ["sum_of_costs", "needs_wait"]
+        undecided_fields += ["sum_of_costs", "needs_wait"]
     _check_witnesses(grid, makespan, cost)
     if is_small:
         if makespan is not None:
@@ -90,13 +90,13 @@ def judge(grid: Board) -> Truth:
     if cbs_cost is not None and cost is not None:
         _require_equal(grid, "sum_of_costs", cbs_cost, cost.value)
     if cbs_cost is not None and cost is None:
-        undecided.remove("sum_of_costs")
+        undecided_fields.remove("sum_of_costs")
     return Truth(
         solvable=True,
         sum_of_costs=cbs_cost if cost is None else cost.value,
         makespan=None if makespan is None else makespan.value,
         needs_wait=None if cost is None else cost.needs_wait,
-        undecided=tuple(undecided),
+        undecided=tuple(undecided_fields),
         cbs_gave_up=cbs_cost is None,
     )
 
@@ -167,6 +167,6 @@ def _check_witnesses(grid: Board, makespan: SatOptimum | None, cost: SatOptimum 
         _require_equal(grid, "waits of the plan", waits, cost.needs_wait)
 
 
-def _require_equal(grid: Board, label: str, first: object, second: object) -> None:
-    if first != second:
-        raise OracleError(f"{label}: {first} against {second} on {grid}")
+def _require_equal(grid: Board, label: str, value: object, other_value: object) -> None:
+    if value != other_value:
+        raise OracleError(f"{label}: {value} against {other_value} on {grid}")

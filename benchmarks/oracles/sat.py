@@ -169,13 +169,13 @@ class _Formula:
     def bound_costs(self, distances: Sequence[int], excess: int) -> int:
         """Bound the costs by sum(distances) + excess; return the variable that allows waits."""
         waits = self.variable()
-        late = []
+        variables_by_agent = []
         for i, layers in enumerate(self.at):
             goal = self.board.goals[i]
             # late_variables[s]: the cost of agent i is above distances[i] + s.
             late_variables = [self.variable() for _ in range(excess)]
-            late.append(late_variables)
-            self.clauses += [[-more, less] for less, more in itertools.pairwise(late_variables)]
+            variables_by_agent.append(late_variables)
+            self.clauses += [[-b, a] for a, b in itertools.pairwise(late_variables)]
             for s, variable in enumerate(late_variables):
                 for cell, arrival in layers[distances[i] + s].items():
                     if cell != goal:
@@ -187,7 +187,7 @@ class _Formula:
                         self.clauses.append(wait_clause)
                     elif distances[i] <= t:
                         self.clauses.append([*wait_clause, -late_variables[t - distances[i]]])
-        self._at_most(late, excess)
+        self._at_most(variables_by_agent, excess)
         return waits
 
     def _at_most(self, counts: list[list[int]], bound: int) -> None:

@@ -117,10 +117,10 @@ def _move_onto(board: GridBoard, agents: _Joint, targets: list[GridCell]) -> _Jo
     return tuple(positions)
 
 
-def _permutation(before: _Joint, after: _Joint) -> _Permutation:
-    """Return p with before[i] = after[p[i]]."""
-    index_after = {cell: i for i, cell in enumerate(after)}
-    return tuple(index_after[cell] for cell in before)
+def _permutation(cells: _Joint, permuted_cells: _Joint) -> _Permutation:
+    """Return p with cells[i] = permuted_cells[p[i]]."""
+    index_of_cell = {cell: i for i, cell in enumerate(permuted_cells)}
+    return tuple(index_of_cell[cell] for cell in cells)
 
 
 def _closure(generators: set[_Permutation]) -> set[_Permutation]:

@@ -60,12 +60,12 @@ def measure_attention(
     rounded_tokens = [token.astype(jnp.bfloat16) for token in tokens]
     record: dict[str, Any] = {}
     for kind in (TRITON, BLOCKWISE):
-        compiled = compile_attention(kind)
-        gradients, outputs = compiled(*rounded_tokens)
+        executable = compile_attention(kind)
+        gradients, outputs = executable(*rounded_tokens)
         errors = [
             float(jnp.max(jnp.abs(result.astype(jnp.float32) - exact)) / jnp.max(jnp.abs(exact)))
             for result, exact in zip([outputs, *gradients], expected, strict=True)
         ]
-        seconds = time_calls(lambda call=compiled: call(*rounded_tokens), NUM_CALLS)  # type: ignore[misc]
+        seconds = time_calls(lambda call=executable: call(*rounded_tokens), NUM_CALLS)  # type: ignore[misc]
         record[kind] = {"errors": errors, "seconds": float(np.median(seconds))}
     return record

@@ -69,11 +69,11 @@ def measure_update(shape: DecoderConfig, work: Work, repeats: int = REPEATS) -> 
     batch = jax.device_put(_draw_batch(shape.vocab_size, work))
     del model, params
     start = time.perf_counter()
-    compiled = step.lower(states[0], batch).compile()
+    executable = step.lower(states[0], batch).compile()
     compile_seconds = time.perf_counter() - start
 
     def update() -> Any:
-        state, metrics = compiled(states.pop(), batch)
+        state, metrics = executable(states.pop(), batch)
         states.append(state)
         return metrics
 

@@ -66,9 +66,9 @@ def _draw_swap_candidates(
     domain, contexts = _draw_lake(rng, settings)
     for context in contexts:
         fact = FACTS[int(rng.integers(len(FACTS)))]
-        swapped = replace_fact(context, contexts[int(rng.integers(len(contexts)))], fact)
-        if compute_rule_edits(swapped, domain) != compute_rule_edits(context, domain):
-            examples = (make_design_example(variant, domain) for variant in (context, swapped))
+        swap = replace_fact(context, contexts[int(rng.integers(len(contexts)))], fact)
+        if compute_rule_edits(swap, domain) != compute_rule_edits(context, domain):
+            examples = (make_design_example(variant, domain) for variant in (context, swap))
             yield fact, SwapPair(fact, *examples)
 
 

@@ -50,8 +50,8 @@ def test_engineers_page_shows_training_by_return():
         for opponent in ("rule", "learned")
     ]
     pairs += [(base_entry, v1.entry("simulated:jaxlake-base", 4))]
-    for first, second in pairs:
-        assert str(paired_difference(first, second)).replace("±", "± ") in page
+    for entry_1, entry_2 in pairs:
+        assert str(paired_difference(entry_1, entry_2)).replace("±", "± ") in page
 
 
 def test_designbench_page_shows_committed_correlations():

@@ -215,8 +215,8 @@ def test_review_rejects_infeasible_current_values(view):
 
 
 def test_run_design_reasons_before_it_decides(view):
-    thinking = "Diagnosis: waits fail."
-    script = FakeModel([thinking, answer_text(make_easier(view))])
+    reasoning = "Diagnosis: waits fail."
+    script = FakeModel([reasoning, answer_text(make_easier(view))])
     engineer = LanguageModelEngineer(script, reasoning_tokens=200)
     record = run_design(engineer, view, SETTINGS)
     request_1, request_2 = script.requests
@@ -227,11 +227,11 @@ def test_run_design_reasons_before_it_decides(view):
         None,
     )
     assert request_2 == replace(
-        request_1, form=answer_schema(view.domain.space), max_tokens=None, reasoning=thinking
+        request_1, form=answer_schema(view.domain.space), max_tokens=None, reasoning=reasoning
     )
     assert (record.kind, record.configuration) == ("accepted", make_easier(view))
     (attempt,) = record.attempts
-    assert (attempt.reasoning, attempt.text) == (thinking, script.answers[1])
+    assert (attempt.reasoning, attempt.text) == (reasoning, script.answers[1])
     assert attempt.tokens == sum(len(str(answer)) for answer in script.answers)
 
 

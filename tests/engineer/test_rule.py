@@ -30,8 +30,8 @@ def parse_level(word: str) -> int | None:
 
 def answer_from_text(context: str, causes: Mapping[str, int]) -> str:
     """Apply the rule to the context's words; `causes` maps failures to knob positions."""
-    first, *rows = context.removesuffix("\nedits\n").split("\n")
-    rollback = first.split()[1] == "rolled"
+    state_line, *rows = context.removesuffix("\nedits\n").split("\n")
+    rollback = state_line.split()[1] == "rolled"
     group_names, sign_rows, values, shares = [], [], [], []
     for row in rows:
         name, valid, first_failure, second_failure, trend, learnability, *knobs = row.split()

@@ -86,7 +86,7 @@ def test_apportion_sums_to_the_total_within_one_unit(weights, units, minimum):
 )
 def test_apportion_respects_each_minimum(weights, data):
     cuts = sorted(data.draw(st.lists(st.integers(0, 20), min_size=len(weights), max_size=6)))
-    minimums = [after - before for before, after in zip([0, *cuts], cuts, strict=False)]
+    minimums = [b - a for a, b in zip([0, *cuts], cuts, strict=False)]
     minimums = minimums[: len(weights)]
     parts = apportion(weights, 20, minimums)
     assert sum(parts) == 20

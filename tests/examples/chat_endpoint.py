@@ -22,11 +22,11 @@ class _Chat(BaseHTTPRequestHandler):
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
         prompt = body["messages"][-1]["content"]
         tokens = self.tokenizer(prompt, return_tensors="pt", add_special_tokens=False)
-        generated = self.model.generate(
+        sequences = self.model.generate(
             **tokens, max_new_tokens=40, do_sample=False, eos_token_id=self.tokenizer.eos_token_id
         )
-        begin, end = tokens["input_ids"].shape[1], generated.shape[1]
-        text = self.tokenizer.decode(generated[0, begin:], skip_special_tokens=True)
+        begin, end = tokens["input_ids"].shape[1], sequences.shape[1]
+        text = self.tokenizer.decode(sequences[0, begin:], skip_special_tokens=True)
         usage = {"prompt_tokens": begin, "completion_tokens": end - begin, "total_tokens": end}
         if body.get("stream"):
             chunks = [

@@ -70,7 +70,7 @@ def configuration_page() -> str:
 
 def _section_tables(section: dict[str, Any], schemas: dict[str, Any], name: str) -> Iterator[str]:
     """Yield a configuration section as a table, followed by its nested sections."""
-    required, subsections = section.get("required", ()), []
+    required_keys, subsections = section.get("required", ()), []
     yield from ("| key | takes | default | |", "|---|---|---|---|")
     for key, field in section.get("properties", {}).items():
         path = f"{name}.{key}" if name else key
@@ -78,7 +78,7 @@ def _section_tables(section: dict[str, Any], schemas: dict[str, Any], name: str)
             schemas[schema] for schema in _references(field) if "properties" in schemas[schema]
         ]
         subsections += [(path, schema) for schema in sections]
-        default = "required" if key in required else _default_text(field.get("default"))
+        default = "required" if key in required_keys else _default_text(field.get("default"))
         type_text = " or ".join(dict.fromkeys(_accepted_types(field, schemas)))
         type_text = (
             type_text.replace("a section", f"[a section](#{slug(path)})") if sections else type_text

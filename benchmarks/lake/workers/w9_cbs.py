@@ -49,13 +49,13 @@ class _Cbs:
             self._next = (index + 1) % len(self._weights)
             start = time.perf_counter()
             paths = self._solve(index)
-            elapsed = time.perf_counter() - start
+            search_seconds = time.perf_counter() - start
             self._costs[index] = self._cost(index, paths)
             if paths is None:
-                failed_seconds += elapsed
+                failed_seconds += search_seconds
             else:
                 num_solved += 1
-                solved_seconds += elapsed
+                solved_seconds += search_seconds
         return {"units": num_solved, "seconds": solved_seconds}
 
     def solve_some(self, indices: list[int]) -> dict[str, Any]:
@@ -90,13 +90,13 @@ class _Cbs:
         """Return the sum of the last arrival times; final waits at a goal cost nothing."""
         if paths is None:
             return None
-        total = 0
+        cost = 0
         for path, goal in zip(paths, self._goals[index], strict=True):
             arrival = len(path) - 1
             while arrival > 0 and tuple(path[arrival - 1]) == goal:
                 arrival -= 1
-            total += arrival
-        return total
+            cost += arrival
+        return cost
 
 
 if __name__ == "__main__":

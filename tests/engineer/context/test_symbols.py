@@ -62,8 +62,8 @@ def test_omitted_facts_become_question_marks(complete_view):
 def exact_trend(valid: int, count: int, rate_before: Fraction) -> str:
     """Return the sign of a change above one standard error, in exact fractions."""
     rate = Fraction(valid, count)
-    pooled = (valid + rate_before * count + 1) / (2 * count + 2)
-    significant = (rate - rate_before) ** 2 * count > 2 * pooled * (1 - pooled)
+    pooled_rate = (valid + rate_before * count + 1) / (2 * count + 2)
+    significant = (rate - rate_before) ** 2 * count > 2 * pooled_rate * (1 - pooled_rate)
     return "=" if not significant else "+" if rate > rate_before else "-"
 
 
@@ -84,8 +84,8 @@ def to_tenths(ratio: Fraction) -> int:
     return math.floor(10 * ratio + Fraction(1, 2))
 
 
-def sign(old: float, new: float) -> str:
-    return "+" if new > old else "-" if new < old else "="
+def sign(start: float, end: float) -> str:
+    return "+" if end > start else "-" if end < start else "="
 
 
 def to_fraction(number: float) -> Fraction:

@@ -21,7 +21,7 @@ NATS_PER_WRONG_EDIT = 3.0
 
 def parse_context(context: str, domain: Domain) -> CompactContext:
     """Parse a compact context."""
-    first, *rows, title, end = context.split("\n")
+    state_line, *rows, title, end = context.split("\n")
     assert (title, end) == ("edits", "")
     groups = {}
     for group, row in zip(domain.space.groups, rows, strict=True):
@@ -39,8 +39,8 @@ def parse_context(context: str, domain: Domain) -> CompactContext:
             levels=dict(zip(domain.space.knobs, levels, strict=True)),
             last_edit=None if None in signs else {k: int(v or 0) for k, v in last_edit.items()},
         )
-    state = first.split(" ")[1]
-    return CompactContext(None if state == "?" else state, "refused" in first, groups)  # type: ignore[arg-type]
+    state = state_line.split(" ")[1]
+    return CompactContext(None if state == "?" else state, "refused" in state_line, groups)  # type: ignore[arg-type]
 
 
 BLANK_FACTS = {
@@ -61,10 +61,10 @@ class RuleFollower:
     transform: Callable[[str], str] = str
 
     def _answer(self, context: str) -> str:
-        parsed = parse_context(context, LAKE)
+        compact_context = parse_context(context, LAKE)
         blanks = {fact: BLANK_FACTS[fact] for fact in self.blind}
-        groups = {group: replace(row, **blanks) for group, row in parsed.groups.items()}
-        return edits_text(compute_rule_edits(replace(parsed, groups=groups), LAKE), LAKE)
+        groups = {group: replace(row, **blanks) for group, row in compact_context.groups.items()}
+        return edits_text(compute_rule_edits(replace(compact_context, groups=groups), LAKE), LAKE)
 
     def answers(self, contexts: Sequence[str]) -> list[str]:
         return [self.transform(self._answer(context)) for context in contexts]

@@ -94,8 +94,8 @@ def test_simulated_fall_rolls_back_and_is_reported(domain):
             count = sum(tally.count for tally in view.evidence.validation.values())
             mean_before = math.fsum(view.valid_before.values()) / len(rates)
             mean_now = math.fsum(rates.values()) / len(rates)
-            pooled = (mean_before + mean_now) / 2
-            standard_error = math.sqrt(max(2 * pooled * (1 - pooled), 1 / count) / count)
+            pooled_rate = (mean_before + mean_now) / 2
+            standard_error = math.sqrt(max(2 * pooled_rate * (1 - pooled_rate), 1 / count) / count)
             assert bool(view.notice) == (mean_before - mean_now > 1.96 * standard_error)
             if view.notice:
                 num_rolled_back += 1

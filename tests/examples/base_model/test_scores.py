@@ -57,8 +57,8 @@ def test_blind_reader_flips_no_edit(reader, monkeypatch, pairs):
     signs = [[side.answer.split() for side in (pair.plain, pair.swapped)] for pair in pairs]
     matches = [
         a == b
-        for plain, swapped in signs
-        for a, b in zip(plain, swapped, strict=True)
+        for plain_signs, swapped_signs in signs
+        for a, b in zip(plain_signs, swapped_signs, strict=True)
         if a in "-=+"
     ]
     assert edit_accuracy == pytest.approx((len(matches) + sum(matches)) / (2 * len(matches)))
