@@ -94,7 +94,7 @@ WORLDS = (
     World("61.3% valid, corner", "easy", {_STUDY_3.format(2): _STUDY_3_ARMS}),
     World("42.7% valid, sizes differ", "sizes", {"study-5-sizes/outcomes.json.gz": _STUDY_3_ARMS}),
 )
-_NAMES = {
+_CATALOGUE_NAMES = {
     "checkpoint": "rule",  # this checkpoint imitates the rule
     "shuffled_checkpoint": "shuffled:rule",
     "simulated_checkpoint": "simulated:rule",
@@ -161,7 +161,7 @@ def _read_run(world: int, run: Mapping[str, Any], boards: Sequence[Mapping[str, 
     ]
     return Run(
         world,
-        _NAMES.get(run["engineer"], run["engineer"]),
+        _CATALOGUE_NAMES.get(run["engineer"], run["engineer"]),
         np.stack([valid[:, size == n].mean(axis=1) for n in SIZES], axis=1),
         np.stack([shares for shares, _ in configurations]),
         np.stack([levels for _, levels in configurations]),
@@ -322,7 +322,7 @@ def compare_with_simulation(runs: Sequence[Run], fit: Fit) -> list[Point]:
 
 
 def _list_arms(world: World) -> list[str]:
-    return [_NAMES.get(arm, arm) for arms in world.files.values() for arm in arms]
+    return [_CATALOGUE_NAMES.get(arm, arm) for arms in world.files.values() for arm in arms]
 
 
 def _simulate_rate(fit: Fit, world: World, arm: str, start_run: Run) -> float:

@@ -117,7 +117,7 @@ def solve(
     """Solve up to `batch_size` boards of at most `num_slots` agents with one compiled program."""
     boards = [jaxlake.parse_grid(grid, max_size=max(SIZES), max_agents=num_slots) for grid in grids]
     batch = boards + boards[:1] * (batch_size - len(boards))
-    solutions = jax.device_get(_solver()(jaxlake.stack_instances(batch)))
+    solutions = jax.device_get(_compile_solver()(jaxlake.stack_instances(batch)))
     answers = []
     for i, board in enumerate(boards):
         agent_slots = np.flatnonzero(board.agent_mask)
@@ -135,7 +135,7 @@ def solve(
 
 
 @cache
-def _solver() -> Any:
+def _compile_solver() -> Any:
     return jax.jit(jax.vmap(jaxlake.solve))
 
 

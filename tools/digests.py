@@ -486,7 +486,7 @@ def to_plain(value: Any) -> Any:
     raise TypeError(f"cannot hash a {type(value).__name__}")
 
 
-def digest(value: Any) -> str:
+def hash_value(value: Any) -> str:
     """Return the first 16 hexadecimal digits of the SHA-256 of a value."""
     text = json.dumps(to_plain(value), sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
@@ -497,7 +497,7 @@ def compute_digests(sections: Sequence[str]) -> dict[str, dict[str, str]]:
     digests = {}
     for section in sections:
         start = time.monotonic()
-        digests[section] = {name: digest(value) for name, value in SECTIONS[section]()}
+        digests[section] = {name: hash_value(value) for name, value in SECTIONS[section]()}
         seconds = time.monotonic() - start
         print(f"{section}: {len(digests[section])} digests, {seconds:.0f} s", file=sys.stderr)
     return digests

@@ -79,14 +79,14 @@ def profile_kernels(call: Callable[[], Any]) -> dict[str, Any]:
         with jax.profiler.trace(folder):
             jax.block_until_ready(call())
         events = [
-            event for path in Path(folder).rglob("*.xplane.pb") for event in _gpu_events(path)
+            event for path in Path(folder).rglob("*.xplane.pb") for event in _read_gpu_events(path)
         ]
     copies = ("memcpy", "memset")
     kernels = [(begin, end) for name, begin, end in events if not name.lower().startswith(copies)]
     return {"kernels": len(kernels), "kernel_seconds": covered_length(kernels)} if kernels else {}
 
 
-def _gpu_events(path: Path) -> Iterator[tuple[str, float, float]]:
+def _read_gpu_events(path: Path) -> Iterator[tuple[str, float, float]]:
     """Yield (name, begin, end) of each event in a GPU stream, in seconds."""
     for plane in jax.profiler.ProfileData.from_file(str(path)).planes:
         if not plane.name.startswith("/device:GPU"):

@@ -41,7 +41,7 @@ class Program:
     arguments: tuple[Any, ...]
 
 
-def random_boards(num_agents: int, count: int) -> jaxlake.Instance:
+def draw_boards(num_agents: int, count: int) -> jaxlake.Instance:
     """Draw boards as `benchmarks.lake` does, leaves (count, ...)."""
     with TemporaryDirectory() as folder:
         path = Path(folder) / "boards.npz"
@@ -76,7 +76,7 @@ def _bind_generate(num_agents: int, count: int) -> Callable[..., Any]:
 
 
 def _make_solve(num_agents: int, count: int) -> Program:
-    boards = random_boards(num_agents, count)
+    boards = draw_boards(num_agents, count)
     return Program(f"solve-{num_agents}", "board", count, _solve_boards, (boards,))
 
 
@@ -93,7 +93,7 @@ def _make_generate(num_agents: int, count: int) -> Program:
 @cache  # shared by three programs, to avoid repeated compilation
 def _draw_solved_boards(count: int) -> tuple[jaxlake.Instance, jaxlake.Solution]:
     """Return boards and their solutions, leaves (count, ...); a few boards repeat."""
-    boards = random_boards(NUM_AGENTS, min(count, _NUM_SOLVED_BOARDS))
+    boards = draw_boards(NUM_AGENTS, min(count, _NUM_SOLVED_BOARDS))
     solutions = jax.jit(jax.vmap(jaxlake.solve))(boards)
     rows = np.arange(count) % len(boards.size)
     return jax.tree.map(lambda leaf: jnp.asarray(leaf)[rows], (boards, solutions))
@@ -139,7 +139,7 @@ def _make_roll_out(count: int) -> Program:
 
 
 def _make_environments(count: int) -> tuple[LakeEnvironment, Any, Any]:
-    pool = random_boards(NUM_AGENTS, min(count, _POOL_SIZE))
+    pool = draw_boards(NUM_AGENTS, min(count, _POOL_SIZE))
     environment = LakeEnvironment(conflict="block_both")
     return environment, env_params(pool), jax.random.split(jax.random.key(0), count)
 

@@ -165,7 +165,7 @@ def format_table(rows: Sequence[Json]) -> Iterator[str]:
         yield "| " + " | ".join(map(str, [*fields, *(f"{count:,}" for count in counts)])) + " |"
 
 
-def run(options: argparse.Namespace) -> int:
+def measure_missing_cells(options: argparse.Namespace) -> int:
     """Measure the cells that the file lacks; return 1 if an optimum differs from the peer's."""
     cells = [cell for cell in list_cells() if any(part in cell.name for part in options.only)]
     result: Json = {"repeats": options.repeats, "max_time": options.max_time, "rows": []}
@@ -210,7 +210,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.table:
         print("\n".join(format_table(json.loads(options.json.read_text(encoding="utf-8"))["rows"])))
         return 0
-    return run(options)
+    return measure_missing_cells(options)
 
 
 if __name__ == "__main__":

@@ -67,7 +67,7 @@ def sat_makespan(
         formula = _Formula(board, [horizon] * len(distances))
         with Solver(name=SOLVER, bootstrap_with=formula.clauses) as solver:
             if _is_satisfiable(solver, [], conflicts):
-                return SatOptimum(horizon, formula.plan(solver.get_model()))
+                return SatOptimum(horizon, formula.read_plan(solver.get_model()))
     return None
 
 
@@ -91,10 +91,10 @@ def sat_sum_of_costs(
         waits = formula.bound_costs(distances, excess)
         with Solver(name=SOLVER, bootstrap_with=formula.clauses) as solver:
             if _is_satisfiable(solver, [], conflicts):
-                plan = formula.plan(solver.get_model())
+                plan = formula.read_plan(solver.get_model())
                 needs_wait = not _is_satisfiable(solver, [-waits], conflicts)
                 if not needs_wait:
-                    plan = formula.plan(solver.get_model())
+                    plan = formula.read_plan(solver.get_model())
                 return SatOptimum(sum(distances) + excess, plan, needs_wait)
     return None
 
@@ -116,29 +116,29 @@ class _Formula:
         self.horizon = max(lengths)
         self.clauses: _Clauses = []
         self._variables = 0
-        self.at = [self._cells(i) for i in range(len(lengths))]
+        self.at = [self._make_cell_variables(i) for i in range(len(lengths))]
         for layers in self.at:
-            self.clauses += self._walk(layers)
+            self.clauses += self._make_walk_clauses(layers)
         self._forbid_conflicts()
 
-    def variable(self) -> int:
+    def make_variable(self) -> int:
         self._variables += 1
         return self._variables
 
-    def _cells(self, i: int) -> list[dict[GridCell, int]]:
+    def _make_cell_variables(self, i: int) -> list[dict[GridCell, int]]:
         """Make a variable per time and per cell from which agent i can still arrive in time."""
         from_start = distances_to(self.board, self.board.starts[i])
         to_goal = distances_to(self.board, self.board.goals[i])
         return [
             {
-                cell: self.variable()
+                cell: self.make_variable()
                 for cell in from_start
                 if from_start[cell] <= t and to_goal[cell] <= max(0, self.lengths[i] - t)
             }
             for t in range(self.horizon + 1)
         ]
 
-    def _walk(self, layers: list[dict[GridCell, int]]) -> Iterable[list[int]]:
+    def _make_walk_clauses(self, layers: list[dict[GridCell, int]]) -> Iterable[list[int]]:
         yield [*layers[0].values()]
         for layer, next_layer in itertools.pairwise(layers):
             for cell, variable in layer.items():
@@ -168,12 +168,12 @@ class _Formula:
 
     def bound_costs(self, distances: Sequence[int], excess: int) -> int:
         """Bound the costs by sum(distances) + excess; return the variable that allows waits."""
-        waits = self.variable()
+        waits = self.make_variable()
         variables_by_agent = []
         for i, layers in enumerate(self.at):
             goal = self.board.goals[i]
             # late_variables[s]: the cost of agent i is above distances[i] + s.
-            late_variables = [self.variable() for _ in range(excess)]
+            late_variables = [self.make_variable() for _ in range(excess)]
             variables_by_agent.append(late_variables)
             self.clauses += [[-b, a] for a, b in itertools.pairwise(late_variables)]
             for s, variable in enumerate(late_variables):
@@ -187,14 +187,14 @@ class _Formula:
                         self.clauses.append(wait_clause)
                     elif distances[i] <= t:
                         self.clauses.append([*wait_clause, -late_variables[t - distances[i]]])
-        self._at_most(variables_by_agent, excess)
+        self._bound_sum(variables_by_agent, excess)
         return waits
 
-    def _at_most(self, counts: list[list[int]], bound: int) -> None:
+    def _bound_sum(self, counts: list[list[int]], bound: int) -> None:
         """Bound the sum of numbers in unary: a number is its count of leading true variables."""
         total = counts[0]
         for count in counts[1:]:
-            sum_variables = [self.variable() for _ in range(bound)]
+            sum_variables = [self.make_variable() for _ in range(bound)]
             for p in range(bound + 1):
                 for q in range(bound + 1 - p):
                     if p + q > 0:
@@ -206,13 +206,13 @@ class _Formula:
                     self.clauses.append([-total[p - 1], -count[bound - p]])
             total = sum_variables
 
-    def plan(self, model: Sequence[int]) -> Plan:
+    def read_plan(self, model: Sequence[int]) -> Plan:
         """Return the walks of a model as actions."""
         variables = {x for x in model if x > 0}
-        columns = [self._actions(layers, variables) for layers in self.at]
+        columns = [self._read_actions(layers, variables) for layers in self.at]
         return [list(actions) for actions in zip(*columns, strict=True)]
 
-    def _actions(self, layers: list[dict[GridCell, int]], model: set[int]) -> list[int]:
+    def _read_actions(self, layers: list[dict[GridCell, int]], model: set[int]) -> list[int]:
         (cell,) = layers[0]
         actions = []
         for layer in layers[1:]:

@@ -35,20 +35,20 @@ def solvable(grid: Board) -> bool:
             return False
         groups.setdefault(component, []).append(i)
     return all(
-        _solvable_together(
+        _are_solvable(
             board, tuple(board.starts[i] for i in group), tuple(board.goals[i] for i in group)
         )
         for group in groups.values()
     )
 
 
-def _solvable_together(board: GridBoard, starts: _Joint, goals: _Joint) -> bool:
+def _are_solvable(board: GridBoard, starts: _Joint, goals: _Joint) -> bool:
     """Return whether agents of one connected component can reach their goals."""
     # The search may begin at any reachable set. Agents close together near a junction change
     # places within a few moves, so the search from there ends early.
     gathering_cells = _choose_gathering_cells(board, starts)
     start = _move_onto(board, starts, gathering_cells)
-    target = _permutation(_move_onto(board, goals, gathering_cells), start)
+    target = _find_permutation(_move_onto(board, goals, gathering_cells), start)
     group = {tuple(range(len(starts)))}
     if target in group:
         return True
@@ -61,9 +61,9 @@ def _solvable_together(board: GridBoard, starts: _Joint, goals: _Joint) -> bool:
                 arrangements[cell_set] = next_cells
                 queue.append(next_cells)
                 continue
-            loop = _permutation(next_cells, arrangements[cell_set])
+            loop = _find_permutation(next_cells, arrangements[cell_set])
             if loop not in group:
-                group = _closure(group | {loop})
+                group = _generate_group(group | {loop})
                 if target in group:
                     return True
     return False
@@ -117,13 +117,13 @@ def _move_onto(board: GridBoard, agents: _Joint, targets: list[GridCell]) -> _Jo
     return tuple(positions)
 
 
-def _permutation(cells: _Joint, permuted_cells: _Joint) -> _Permutation:
+def _find_permutation(cells: _Joint, permuted_cells: _Joint) -> _Permutation:
     """Return p with cells[i] = permuted_cells[p[i]]."""
     index_of_cell = {cell: i for i, cell in enumerate(permuted_cells)}
     return tuple(index_of_cell[cell] for cell in cells)
 
 
-def _closure(generators: set[_Permutation]) -> set[_Permutation]:
+def _generate_group(generators: set[_Permutation]) -> set[_Permutation]:
     """Return the group that the permutations generate: a finite set closed under products."""
     group = set(generators)
     queue = deque(generators)

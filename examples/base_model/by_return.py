@@ -184,7 +184,7 @@ def train(config: RunConfig, path: Path) -> Path:
                 if not is_last:
                     state, metrics = _take_update(run, sampler, state, plans, update)
                     record |= metrics
-                _log(directory, record)
+                _log_record(directory, record)
         policy.export(state.params, path / "model")
     return path / "model"
 
@@ -230,7 +230,7 @@ def _take_update(
     }
 
 
-def _log(directory: RunDirectory, record: dict[str, Any]) -> None:
+def _log_record(directory: RunDirectory, record: dict[str, Any]) -> None:
     with (directory.path / "by_return.jsonl").open("a") as file:
         print(json.dumps({name: six_digits(value) for name, value in record.items()}), file=file)
     console.print("  ".join(f"{name} {value:.5g}" for name, value in record.items()))

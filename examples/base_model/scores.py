@@ -44,7 +44,7 @@ class ReadingTest:
         self._signs = np.array([tokens[0] for tokens in signs])
         self._edits = self._sequences.is_target & np.isin(self._sequences.input_ids, self._signs)
 
-    def scores(self, params: Any) -> tuple[float, dict[str, float]]:
+    def compute_scores(self, params: Any) -> tuple[float, dict[str, float]]:
         """Return the share of edits that equal the rule's, and the share of flips by fact.
 
         Only edits that the rule changes with the swapped fact count for flips. Such an edit flips

@@ -104,7 +104,7 @@ def _take_steps(
                 return None
             step_count += 1
             rng = np.random.default_rng(run.seed(10, step_count))
-            share = _design_share(recipe.designs, settings, step_count)
+            share = _get_design_share(recipe.designs, settings, step_count)
             state, metrics = take_step(state, run.pool.draw(rng, settings.batch_size, share))
             history.append(metrics)
             is_last = step_count == settings.max_steps
@@ -158,7 +158,7 @@ def _subsample(examples: Sequence[Any], count: int) -> list[Any]:
     return [examples[row] for row in rows]
 
 
-def _design_share(designs: Designs, settings: Optimization, step: int) -> float:
+def _get_design_share(designs: Designs, settings: Optimization, step: int) -> float:
     if step > settings.max_steps - settings.decay_steps:
         return designs.final_share
     return designs.initial_share if step <= designs.initial_steps else designs.share
@@ -249,7 +249,7 @@ class Evaluation(NamedTuple):
 
 def _evaluate(run: _Training, params: Any, step: int, *, validate: bool) -> Evaluation:
     """Evaluate the weights, optionally with answers to held-out boards, and log a line."""
-    edit_accuracy, flip_rates = run.reading.scores(params)
+    edit_accuracy, flip_rates = run.reading.compute_scores(params)
     flip_rates = {fact: six_digits(rate) for fact, rate in flip_rates.items()}
     valid = _measure_valid_rates(run, params, step) if validate else None
     evaluation = Evaluation(step, six_digits(edit_accuracy), flip_rates, valid)

@@ -19,7 +19,7 @@ def _use_small_boards(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(exactness, "CHUNK_SIZE", 8)
     monkeypatch.setattr(exactness, "OWN_SLOTS_BATCH", 3)
     # `solve_batch` gives the same answers and compiles only the searches that the boards need.
-    monkeypatch.setattr(exactness, "_solver", lambda: solve_batch)
+    monkeypatch.setattr(exactness, "_compile_solver", lambda: solve_batch)
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,7 @@ def test_wrong_optimum_is_a_mismatch(
         is_wrong = boards.agent_mask.shape[1] == num_slots
         return replace(solution, sum_of_costs=solution.sum_of_costs + int(is_wrong))
 
-    monkeypatch.setattr(exactness, "_solver", lambda: solve_with_wrong_cost)
+    monkeypatch.setattr(exactness, "_compile_solver", lambda: solve_with_wrong_cost)
     result = exactness.compare_chunk(0, 0, 16, KINDS, pool)
     mismatches = [row["mismatches"] for row in result["counts"].values()]
     assert sum(mismatches) == len(result["disputes"]) > 0

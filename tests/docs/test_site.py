@@ -10,14 +10,14 @@ import yaml
 
 import jaxlake
 from tests.paths import ROOT
-from tools.docs_site.links import anchors
-from tools.docs_site.pages import Site, collect, find_navigation_problems
+from tools.docs_site.links import find_anchors
+from tools.docs_site.pages import Site, collect_site, find_navigation_problems
 from training.schema import dump, load
 
 
 @pytest.fixture(scope="module")
 def site() -> Site:
-    return collect()
+    return collect_site()
 
 
 def test_site_has_no_dead_links(site: Site):
@@ -30,7 +30,7 @@ def test_navigation_lists_each_page_once(site: Site):
 
 def test_reference_lists_each_public_name_once():
     page = (ROOT / "docs/reference/jaxlake.md").read_text()
-    documented_names = [name for name in anchors(page) if name.startswith("jaxlake.")]
+    documented_names = [name for name in find_anchors(page) if name.startswith("jaxlake.")]
     assert "solve" in jaxlake.__all__
     assert set(jaxlake.__all__) <= {name.removeprefix("jaxlake.") for name in documented_names}
     assert page.count("\n::: ") == len(documented_names)
@@ -87,7 +87,7 @@ def checkout(tmp_path: Path) -> Path:
 )
 def test_dead_link_is_reported_with_its_line(checkout: Path, text: str, problem: str):
     (checkout / "docs/a.md").write_text(f"# A\n\n```\n[in code](no.md)\n```\n{text}\n")
-    (message,) = collect(checkout).problems
+    (message,) = collect_site(checkout).problems
     assert message.startswith("docs/a.md:6: ")
     assert problem in message
 

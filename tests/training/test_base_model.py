@@ -58,7 +58,7 @@ def test_base_model_reads_every_fact_of_new_contexts(seed):
         BASE_MODEL, ModelConfig(), PromptConfig(style="compact"), length_bucket=16
     )
     pairs = draw_swaps(np.random.default_rng(seed), RECIPE.designs, 48)
-    edit_accuracy, agreement = ReadingTest(policy, pairs).scores(params)
+    edit_accuracy, agreement = ReadingTest(policy, pairs).compute_scores(params)
     assert agreement.keys() == set(FACTS)
     assert min(agreement.values()) >= 0.9, agreement
     assert edit_accuracy >= 0.95

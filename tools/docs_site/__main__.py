@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tools.docs_site.pages import ROOT, Site, collect, find_navigation_problems
+from tools.docs_site.pages import ROOT, Site, collect_site, find_navigation_problems
 
 CONFIG = ROOT / "zensical.toml"
 PAGES = ROOT / "build" / "docs" / "pages"
@@ -18,7 +18,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Check the documentation and build the site.")
     parser.add_argument("--check", action="store_true", help="look for broken links, build nothing")
     options = parser.parse_args()
-    site = collect()
+    site = collect_site()
     problems = site.problems + find_navigation_problems(CONFIG, set(site.pages))
     for problem in problems:
         print(problem, file=sys.stderr)

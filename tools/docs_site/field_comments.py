@@ -17,13 +17,13 @@ class FieldComments(griffe.Extension):
     def on_attribute_instance(self, *, attr: griffe.Attribute, **kwargs: Any) -> None:
         """Set the docstring of one field."""
         in_class = attr.parent is not None and attr.parent.is_class
-        if attr.docstring is None and in_class and (text := _comment(attr.lines)):
+        if attr.docstring is None and in_class and (text := _find_comment(attr.lines)):
             attr.docstring = griffe.Docstring(
                 text, lineno=attr.lineno, endlineno=attr.endlineno, parent=attr
             )
 
 
-def _comment(lines: list[str]) -> str | None:
+def _find_comment(lines: list[str]) -> str | None:
     """Return the comment at the end of these lines of code, or None."""
     if not lines or "#" not in lines[-1]:
         return None

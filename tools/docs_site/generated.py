@@ -21,7 +21,7 @@ _WIDTH = "100"
 _COMMAND_NAME = re.compile(r"^ {4}([a-z][\w-]*)(?:\s{2,}\S.*)?$", re.MULTILINE)
 
 
-def commands_page() -> str:
+def make_commands_page() -> str:
     """Return the page; it imports `training` and so needs its dependencies."""
     return _COMMANDS + "".join(_command_sections())
 
@@ -60,7 +60,7 @@ file have their default; the `config.yaml` of a run has them all. Files of studi
 """
 
 
-def configuration_page() -> str:
+def make_configuration_page() -> str:
     """Return the page; it imports `training` and so needs its dependencies."""
     from training.schema import RunConfig
 
@@ -75,7 +75,7 @@ def _section_tables(section: dict[str, Any], schemas: dict[str, Any], name: str)
     for key, field in section.get("properties", {}).items():
         path = f"{name}.{key}" if name else key
         sections = [
-            schemas[schema] for schema in _references(field) if "properties" in schemas[schema]
+            schemas[schema] for schema in _find_references(field) if "properties" in schemas[schema]
         ]
         subsections += [(path, schema) for schema in sections]
         default = "required" if key in required_keys else _default_text(field.get("default"))
@@ -92,7 +92,7 @@ def _section_tables(section: dict[str, Any], schemas: dict[str, Any], name: str)
         yield from _section_tables(schema, schemas, path)
 
 
-def _references(field: dict[str, Any]) -> list[str]:
+def _find_references(field: dict[str, Any]) -> list[str]:
     """Return the names of the schemas that a field accepts."""
     options = [field, *field.get("anyOf", ()), *field.get("allOf", ()), *field.get("oneOf", ())]
     return [option["$ref"].rpartition("/")[2] for option in options if "$ref" in option]

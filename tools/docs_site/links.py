@@ -20,7 +20,7 @@ def rewrite_links(page: str, follow: Callable[[int, str, str], str]) -> str:
             none) to the new path.
     """
     lines = page.splitlines()
-    for number, line in _text_lines(page):
+    for number, line in _find_text_lines(page):
         text_without_code = _CODE.sub(lambda code: " " * len(code[0]), line)
 
         def replace(
@@ -36,11 +36,11 @@ def rewrite_links(page: str, follow: Callable[[int, str, str], str]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def anchors(page: str) -> set[str]:
+def find_anchors(page: str) -> set[str]:
     """Return the anchors of a page: GitHub's anchors of headings, and documented objects."""
     anchor_names: set[str] = set()
     counts: dict[str, int] = {}
-    for _, line in _text_lines(page):
+    for _, line in _find_text_lines(page):
         if heading := _HEADING.match(line):
             name = slug(heading[2])
             count = counts[name] = counts.get(name, -1) + 1
@@ -56,7 +56,7 @@ def slug(heading: str) -> str:
     return re.sub(r"[^\w\- ]", "", text.strip().lower()).replace(" ", "-")
 
 
-def _text_lines(page: str) -> Iterator[tuple[int, str]]:
+def _find_text_lines(page: str) -> Iterator[tuple[int, str]]:
     """Yield the number, from 1, and the text of each line outside of fenced code."""
     fence = ""
     for number, line in enumerate(page.splitlines(), 1):

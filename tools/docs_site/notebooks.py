@@ -9,7 +9,7 @@ MAX_OUTPUT_LENGTH = 4_000
 """Maximum number of characters of one printed output on a page."""
 
 
-def notebook_page(notebook: Path, name: str) -> tuple[str, dict[str, bytes]]:
+def make_notebook_page(notebook: Path, name: str) -> tuple[str, dict[str, bytes]]:
     """Return the page of a notebook, and its pictures by file name."""
     parts: list[str] = []
     pictures: dict[str, bytes] = {}

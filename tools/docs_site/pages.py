@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tools.docs_site.generated import commands_page, configuration_page
-from tools.docs_site.links import anchors, rewrite_links
-from tools.docs_site.notebooks import notebook_page
-from tools.docs_site.prompts import prompts_page
+from tools.docs_site.generated import make_commands_page, make_configuration_page
+from tools.docs_site.links import find_anchors, rewrite_links
+from tools.docs_site.notebooks import make_notebook_page
+from tools.docs_site.prompts import make_prompts_page
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -25,9 +25,9 @@ _ROOT_PAGES = {
 _PLANS = "benchmarks/results/plans"
 _UNLISTED = ("files/", "plans/", "project/readme.md")
 _GENERATED = {
-    "reference/configuration.md": configuration_page,
-    "reference/commands.md": commands_page,
-    "prompts.md": prompts_page,
+    "reference/configuration.md": make_configuration_page,
+    "reference/commands.md": make_commands_page,
+    "prompts.md": make_prompts_page,
 }
 _ALL_NAMES = re.compile(r"^<!-- all public names of ([\w.]+) -->$", re.MULTILINE)
 
@@ -41,17 +41,17 @@ class Site:
     problems: list[str] = field(default_factory=list)
 
 
-def collect(root: Path = ROOT) -> Site:
+def collect_site(root: Path = ROOT) -> Site:
     """Collect the site from a checkout, and turn repository links into site links."""
     site = Site()
-    sources = {f"docs/{site_path}": (site_path, text) for site_path, text in _docs_pages(root)}
+    sources = {f"docs/{site_path}": (site_path, text) for site_path, text in _read_docs_pages(root)}
     for name, site_path in _ROOT_PAGES.items():
         if (root / name).exists():
             sources[name] = site_path, (root / name).read_text(encoding="utf-8")
     for plan in sorted((root / _PLANS).glob("*.md")):
         sources[f"{_PLANS}/{plan.name}"] = f"plans/{plan.name}", plan.read_text(encoding="utf-8")
     for notebook in sorted((root / "notebooks").glob("*.ipynb")):
-        text, pictures = notebook_page(notebook, notebook.stem)
+        text, pictures = make_notebook_page(notebook, notebook.stem)
         sources[f"notebooks/{notebook.name}"] = f"notebooks/{notebook.stem}.md", text
         site.files |= {f"notebooks/{name}": data for name, data in pictures.items()}
     for path in sorted((root / "docs").rglob("*")):
@@ -66,7 +66,7 @@ def collect(root: Path = ROOT) -> Site:
             if location is None:
                 site.problems.append(f"{source}:{line}: {path} leads to {target}, which is missing")
                 return path
-            if anchor and target in sources and anchor not in anchors(sources[target][1]):
+            if anchor and target in sources and anchor not in find_anchors(sources[target][1]):
                 site.problems.append(f"{source}:{line}: {target} has no heading #{anchor}")
             return posixpath.relpath(location, posixpath.dirname(sources[source][0]) or ".") * bool(
                 path
@@ -76,7 +76,7 @@ def collect(root: Path = ROOT) -> Site:
     return site
 
 
-def _docs_pages(root: Path) -> Iterator[tuple[str, str]]:
+def _read_docs_pages(root: Path) -> Iterator[tuple[str, str]]:
     """Yield the site path and the text of each page of `docs/` and of each generated page."""
     docs = root / "docs"
     for path in sorted(docs.rglob("*.md")):
@@ -117,10 +117,10 @@ def _find_site_path(
 
 def _reference_directives(root: Path, package: str) -> str:
     """Return mkdocstrings' directive for each public name of a package."""
-    return "\n".join(f"::: {package}.{name}" for name in public_names(root, package))
+    return "\n".join(f"::: {package}.{name}" for name in list_public_names(root, package))
 
 
-def public_names(root: Path, package: str) -> list[str]:
+def list_public_names(root: Path, package: str) -> list[str]:
     """Return the names that a package's `__init__.py` imports, in order, without importing it."""
     tree = ast.parse((root / package.replace(".", "/") / "__init__.py").read_text("utf-8"))
     imports = [node for node in tree.body if isinstance(node, ast.ImportFrom)]

@@ -35,7 +35,7 @@ _ANSWERS = (
 )
 
 
-def prompts_page() -> str:
+def make_prompts_page() -> str:
     """Return the page; it imports `training` and so needs its dependencies."""
     import jax
     import numpy as np

@@ -58,7 +58,7 @@ HOSTILE_TEXTS = {
 }
 
 
-def with_texts(view: StageView, text: str) -> StageView:
+def replace_texts(view: StageView, text: str) -> StageView:
     """Return the view with `text` in every field that a model writes."""
     cases = tuple(
         FailedCase(group="3", failure="hole", time=1, instance=(text,), completion=text)
@@ -74,8 +74,8 @@ def with_texts(view: StageView, text: str) -> StageView:
 @pytest.mark.parametrize("name", HOSTILE_TEXTS)
 def test_hostile_texts_open_no_context_block(view, name):
     hostile_text = HOSTILE_TEXTS[name]
-    text = build_context(with_texts(view, hostile_text)).text
-    harmless_text = build_context(with_texts(view, "calm")).text
+    text = build_context(replace_texts(view, hostile_text)).text
+    harmless_text = build_context(replace_texts(view, "calm")).text
     assert find_headings(text) == find_headings(harmless_text)
     for heading in HEADINGS.values():
         assert text.count(heading) == harmless_text.count(heading)

@@ -35,7 +35,7 @@ def simulate_runs(domain: Domain, count: int = 40, stages: int = 6, seed: int = 
     return [simulate_run(rng, domain, stages) for _ in range(count)]
 
 
-def valid_rates(validation: dict[str, GroupEvidence]) -> dict[str, float]:
+def compute_rates(validation: dict[str, GroupEvidence]) -> dict[str, float]:
     return {group: tally.valid / tally.count for group, tally in validation.items()}
 
 
@@ -46,7 +46,7 @@ def test_simulated_stages_continue_each_other(domain):
         assert views[0].history == ()
         for previous_view, next_view in pairwise(views):
             assert next_view.designed_from == previous_view.current
-            assert next_view.valid_before == valid_rates(previous_view.evidence.validation)
+            assert next_view.valid_before == compute_rates(previous_view.evidence.validation)
             assert tuple(next_view.history[:-1]) == tuple(previous_view.history)
             entry = next_view.history[-1]
             assert entry.stage == previous_view.evidence.stage
@@ -90,7 +90,7 @@ def test_simulated_fall_rolls_back_and_is_reported(domain):
     num_rolled_back = num_kept = 0
     for views in simulate_runs(domain, count=120):
         for view in views:
-            rates = valid_rates(view.evidence.validation)
+            rates = compute_rates(view.evidence.validation)
             count = sum(tally.count for tally in view.evidence.validation.values())
             mean_before = math.fsum(view.valid_before.values()) / len(rates)
             mean_now = math.fsum(rates.values()) / len(rates)

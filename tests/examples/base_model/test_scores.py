@@ -40,7 +40,7 @@ def replace_predictions(reader: ReadingTest, monkeypatch, transform) -> None:
 
 def test_rule_has_full_agreement_and_flips(reader, monkeypatch):
     replace_predictions(reader, monkeypatch, lambda tokens: tokens)
-    edit_accuracy, flip_rates = reader.scores(None)
+    edit_accuracy, flip_rates = reader.compute_scores(None)
     assert edit_accuracy == 1.0
     assert set(flip_rates.values()) == {1.0}
     assert len(flip_rates) == 6
@@ -51,7 +51,7 @@ def test_blind_reader_flips_no_edit(reader, monkeypatch, pairs):
     replace_predictions(
         reader, monkeypatch, lambda tokens: np.concatenate([tokens[:num_pairs], tokens[:num_pairs]])
     )
-    edit_accuracy, flip_rates = reader.scores(None)
+    edit_accuracy, flip_rates = reader.compute_scores(None)
     assert set(flip_rates.values()) == {0.0}
     # Correct are all edits of the plain side, and those of the swapped side that are unchanged.
     signs = [[side.answer.split() for side in (pair.plain, pair.swapped)] for pair in pairs]
@@ -75,7 +75,7 @@ def test_wrong_flip_counts_as_flip_but_not_as_correct(reader, monkeypatch, polic
         return tokens
 
     replace_predictions(reader, monkeypatch, replace_signs)
-    edit_accuracy, flip_rates = reader.scores(None)
+    edit_accuracy, flip_rates = reader.compute_scores(None)
     assert edit_accuracy == 0.0
     assert set(flip_rates.values()) == {1.0}
 
