@@ -188,16 +188,16 @@ def fit_costs(run: Run) -> np.ndarray:
     return np.maximum(costs, 0.0)
 
 
-def make_learners(runs: Sequence[Run], fit: Fit | np.ndarray, seeds: int = 1) -> Learners:
-    """Return `seeds` learners per run that start at the run's measured rates."""
+def make_learners(runs: Sequence[Run], fit: Fit | np.ndarray, num_seeds: int = 1) -> Learners:
+    """Return `num_seeds` learners per run that start at the run's measured rates."""
     speed, forgetting, transfer, *narrow = (
         fit if isinstance(fit, np.ndarray) else (*fit[:3], *fit.narrow)
     )
-    cost = np.repeat([fit_costs(run) for run in runs], seeds, axis=0)
+    cost = np.repeat([fit_costs(run) for run in runs], num_seeds, axis=0)
     count, groups, knobs = cost.shape
     validation = np.broadcast_to(VALIDATION, cost.shape)
-    start = np.repeat([logit(run.rates[0]) for run in runs], seeds, axis=0)
-    failures = np.repeat([run.failures for run in runs], seeds, axis=0)
+    start = np.repeat([logit(run.rates[0]) for run in runs], num_seeds, axis=0)
+    failures = np.repeat([run.failures for run in runs], num_seeds, axis=0)
     num_stages, rng, prior = runs[0].shares.shape[0], np.random.default_rng(0), Prior()
     common_noise, size_noise = fit.noise if isinstance(fit, Fit) else (0.0, 0.0)
     drift = rng.normal(0.0, 1.0, (count, num_stages, 1)) * common_noise
@@ -211,8 +211,8 @@ def make_learners(runs: Sequence[Run], fit: Fit | np.ndarray, seeds: int = 1) ->
         transfer=np.full(count, transfer),
         narrow=np.broadcast_to(narrow, (count, knobs)),
         validation=validation,
-        shares=np.repeat([run.shares[0] for run in runs], seeds, axis=0),
-        levels=np.repeat([run.levels[0] for run in runs], seeds, axis=0),
+        shares=np.repeat([run.shares[0] for run in runs], num_seeds, axis=0),
+        levels=np.repeat([run.levels[0] for run in runs], num_seeds, axis=0),
         drift=drift,
         validation_normals=math.sqrt(prior.repetition)
         * rng.normal(size=(count, 1, *failures.shape[1:]))

@@ -45,19 +45,19 @@ def _make_programs() -> dict[str, Callable[[int], Any]]:
     from jaxlake.environment import make
     from jaxlake.solver.solution import unknown_solution
 
-    def board(agents: int, variant: int) -> Any:
+    def board(num_agents: int, variant: int) -> Any:
         rows = [["F"] * 10 for _ in range(10)]
-        for agent in range(agents):
+        for agent in range(num_agents):
             rows[agent][variant], rows[agent][9] = START_SYMBOLS[agent], GOAL_SYMBOLS[agent]
-        return jaxlake.parse_grid([" ".join(row) for row in rows], max_agents=agents)
+        return jaxlake.parse_grid([" ".join(row) for row in rows], max_agents=num_agents)
 
     def crowded_board(variant: int) -> Any:
         rows = [row + " H" * 6 for row in _CROWDED_ROWS[variant]]
         return jaxlake.parse_grid(rows + [" ".join("H" * 10)] * 6)
 
-    def generate(agents: int, variant: int) -> Any:
-        params = jaxlake.lake_params(10, 0.2, 0.25, agents)
-        return jaxlake.generate(jax.random.key(0), params, 800 + variant, max_agents=agents)
+    def generate(num_agents: int, variant: int) -> Any:
+        params = jaxlake.lake_params(10, 0.2, 0.25, num_agents)
+        return jaxlake.generate(jax.random.key(0), params, 800 + variant, max_agents=num_agents)
 
     def verify(variant: int) -> Any:
         plan: Any = np.zeros((64, 4), np.int8)

@@ -113,12 +113,12 @@ def _domain() -> Any:
     return lake_domain(bounds)
 
 
-def _simulate_views(seed: int, runs: int, stages: int) -> list[Any]:
+def _simulate_views(seed: int, num_runs: int, num_stages: int) -> list[Any]:
     """Return the views that an engineer reads after each stage of simulated runs."""
     from engineer.synthetic import simulate_run
 
     rng = np.random.default_rng(seed)
-    return [view for _ in range(runs) for view in simulate_run(rng, _domain(), stages)]
+    return [view for _ in range(num_runs) for view in simulate_run(rng, _domain(), num_stages)]
 
 
 def _context(view: Any, style: Any, blocks: Sequence[Any] | None) -> str:

@@ -44,22 +44,22 @@ def main(argv: Sequence[str] | None = None) -> int:
         if not any(part in case.name for case in all_cases):
             names = ", ".join(case.name for case in all_cases)
             parser.error(f"--only must be part of {names}, got {part!r}")
-    cores = len(os.sched_getaffinity(0))
+    num_cores = len(os.sched_getaffinity(0))
     result: dict[str, Any] = {
         "quick": args.quick,
         "commit": git_commit(),
         "seconds": args.seconds,
         "repeats": args.repeats,
-        "machine": {"cpu": cpu_name(), "cores": cores, "load_before": os.getloadavg()[0]},
+        "machine": {"cpu": cpu_name(), "cores": num_cores, "load_before": os.getloadavg()[0]},
         "python": platform.python_version(),
         **{name: version(name) for name in ("jaxlake", "jax", "jaxlib", "numpy")},
         "rows": [],
     }
-    devices = 1 << (cores.bit_length() - 1)  # batches are powers of two
+    num_devices = 1 << (num_cores.bit_length() - 1)  # batches are powers of two
     for case in all_cases:
         if args.only and not any(part in case.name for part in args.only):
             continue
-        result["rows"].append(compare(case, args.seconds, args.repeats, devices))
+        result["rows"].append(compare(case, args.seconds, args.repeats, num_devices))
         print(format_row(result["rows"][-1]), flush=True)
     if args.json is not None:
         write_result(args.json, result)

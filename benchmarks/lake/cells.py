@@ -76,11 +76,11 @@ def list_cells() -> list[Cell]:
     return [Cell(*kind, ratio) for kind in kinds for ratio in V2.hole_ratios]
 
 
-def measure(cells: Sequence[Cell], cores: int, options: argparse.Namespace) -> Iterator[Json]:
+def measure(cells: Sequence[Cell], num_cores: int, options: argparse.Namespace) -> Iterator[Json]:
     """Compare both sides on cells with equal numbers of agents and cores."""
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-        solver = stack.enter_context(start_worker(_OURS, cores))
-        peers = [stack.enter_context(start_worker(_PEER, 1)) for _ in range(cores)]
+        solver = stack.enter_context(start_worker(_OURS, num_cores))
+        peers = [stack.enter_context(start_worker(_PEER, 1)) for _ in range(num_cores)]
         for cell in cells:
             path = Path(folder) / f"{cell.name}.npz"
             write_boards(
@@ -97,19 +97,19 @@ def measure(cells: Sequence[Cell], cores: int, options: argparse.Namespace) -> I
 def _compare(
     cell: Cell, path: Path, solver: Worker, peers: Sequence[Worker], options: argparse.Namespace
 ) -> Json:
-    cores = len(peers)
-    preparation = solver.ask("prepare", path=str(path), cores=cores)
+    num_cores = len(peers)
+    preparation = solver.ask("prepare", path=str(path), cores=num_cores)
     for core, peer in enumerate(peers):
         peer.ask("prepare", path=str(path), max_seconds=options.max_time, core=core)
     solvable = {i for i, status in enumerate(preparation["status"]) if status != 1}
 
     def ask_peers(indices: Set[int]) -> list[PeerResults]:
         def ask(core: int) -> PeerResults:
-            own_indices = sorted(index for index in indices if index % cores == core)
+            own_indices = sorted(index for index in indices if index % num_cores == core)
             return peers[core].ask("solve_some", indices=own_indices)["boards"]
 
-        with ThreadPoolExecutor(cores) as pool:
-            return list(pool.map(ask, range(cores)))
+        with ThreadPoolExecutor(num_cores) as pool:
+            return list(pool.map(ask, range(num_cores)))
 
     results = ask_peers(solvable)
     costs = sorted((index, cost) for result in results for index, _, cost in result)
@@ -125,7 +125,7 @@ def _compare(
         "agents": cell.agents,
         "size": cell.size,
         "hole_ratio": cell.hole_ratio,
-        "cores": cores,
+        "cores": num_cores,
         "boards": options.boards,
         "compile_seconds": preparation["compile_seconds"],
         "seconds": seconds,

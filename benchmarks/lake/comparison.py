@@ -20,7 +20,7 @@ _DEVICES = "--xla_force_host_platform_device_count"
 _XLA_FLAGS = "--xla_backend_extra_options=xla_cpu_small_while_loop_byte_threshold=1000000000"
 
 
-def start_worker(side: Side, cores: int) -> Worker:
+def start_worker(side: Side, num_cores: int) -> Worker:
     """Start the worker of a side.
 
     On CPUs, XLA flags create one device per core and disable multi-threading of small operations
@@ -36,20 +36,20 @@ def start_worker(side: Side, cores: int) -> Worker:
         if not python.exists():
             raise WorkerError("not installed: tools/peers.sh makes its environment")
     inherited_flags = os.environ.get("XLA_FLAGS", "")
-    flags = " ".join([inherited_flags, _XLA_FLAGS, f"{_DEVICES}={cores}", side.xla_flags])
+    flags = " ".join([inherited_flags, _XLA_FLAGS, f"{_DEVICES}={num_cores}", side.xla_flags])
     tunables = os.environ.get("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1")
     environment = {"XLA_FLAGS": flags.strip(), "GLIBC_TUNABLES": tunables}
     return Worker(python, side.module, environment)
 
 
-def compare(case: Case, seconds: float, repeats: int, devices: int) -> dict[str, Any]:
+def compare(case: Case, seconds: float, num_repeats: int, num_devices: int) -> dict[str, Any]:
     """Measure both sides of a case in turns.
 
     Args:
         case: The row.
         seconds: Duration of each turn.
-        repeats: Number of turns per side.
-        devices: Number of XLA devices, over which our side distributes its batches.
+        num_repeats: Number of turns per side.
+        num_devices: Number of XLA devices, over which our side distributes its batches.
 
     Returns:
         The row: `name`, `unit`, `ours` and `peer` (with `rates` in units per second,
@@ -71,16 +71,16 @@ def compare(case: Case, seconds: float, repeats: int, devices: int) -> dict[str,
             if side.takes_boards:
                 fields["path"] = str(path)
             if side.takes_devices:
-                fields["devices"] = devices
+                fields["devices"] = num_devices
             try:
-                worker = stack.enter_context(start_worker(side, devices))
+                worker = stack.enter_context(start_worker(side, num_devices))
                 row[name] |= worker.ask("prepare", **fields)
             except WorkerError as error:
                 row[name]["error"] = str(error)
             else:
                 row[name]["rates"] = []
                 workers[name] = worker
-        for _ in range(repeats):
+        for _ in range(num_repeats):
             for name, worker in workers.items():
                 measurement = worker.ask("measure", seconds=seconds)
                 if measurement["seconds"] > 0:

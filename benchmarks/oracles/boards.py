@@ -81,10 +81,10 @@ def random_grid(
     Otherwise agents can seldom reach their goals on boards with many holes.
     """
     cells = [(r, c) for r in range(size) for c in range(size)]
-    holes = min(hole_count(size, hole_ratio), len(cells) - 2 * agents)
+    num_holes = min(hole_count(size, hole_ratio), len(cells) - 2 * agents)
     rng.shuffle(cells)
-    letters = dict.fromkeys(cells, "F") | dict.fromkeys(cells[:holes], "H")
-    free_cells = cells[holes:]
+    letters = dict.fromkeys(cells, "F") | dict.fromkeys(cells[:num_holes], "H")
+    free_cells = cells[num_holes:]
     if together:
         component = _largest_component(GridBoard(size, frozenset(free_cells), (), ()))
         if len(component) >= 2 * agents:

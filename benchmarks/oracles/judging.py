@@ -101,23 +101,23 @@ def judge(grid: Board) -> Truth:
     )
 
 
-def judge_all(grids: Sequence[list[str]], workers: int = 2) -> Iterator[Truth]:
+def judge_all(grids: Sequence[list[str]], num_workers: int = 2) -> Iterator[Truth]:
     """Judge many boards in separate processes; yield the verdicts in order.
 
     The work starts immediately, before the first verdict is read.
     """
-    pool = judging_pool(workers)
+    pool = judging_pool(num_workers)
     truths = pool.map(judge, grids, chunksize=8)
     pool.shutdown(wait=False)
     return truths
 
 
-def judging_pool(workers: int) -> ProcessPoolExecutor:
+def judging_pool(num_workers: int) -> ProcessPoolExecutor:
     """Start a process pool for `judge`.
 
     Processes are spawned, because processes forked from one with JAX threads can hang.
     """
-    return ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"))
+    return ProcessPoolExecutor(num_workers, multiprocessing.get_context("spawn"))
 
 
 def mistakes(grid: Board, truth: Truth, answer: SolverAnswer) -> list[str]:

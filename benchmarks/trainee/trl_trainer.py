@@ -107,10 +107,10 @@ def trl_inputs(
         reference_logprobs: float32 (tokens,) per completion, of the reference model, in nats.
     """
     completions_per_prompt = is_trained.shape[1]
-    rows = len(completions)
+    num_rows = len(completions)
     prompt_length, completion_length = max(map(len, prompts)), max(map(len, completions))
-    ids = np.full((rows, prompt_length + completion_length), pad_id, np.int64)
-    mask = np.zeros((rows, prompt_length + completion_length), np.int64)
+    ids = np.full((num_rows, prompt_length + completion_length), pad_id, np.int64)
+    mask = np.zeros((num_rows, prompt_length + completion_length), np.int64)
     for row, tokens in enumerate(completions):
         prompt = prompts[row // completions_per_prompt]
         span = slice(prompt_length - len(prompt), prompt_length + len(tokens))

@@ -16,7 +16,7 @@ from jaxlake.language.prompts import action_names, render, target
 from training.rollout.instances import BoardRequest, InstanceSet, draw_boards
 from training.run.seeds import derive_key
 
-HELD_OUT_CANDIDATES = 500
+CANDIDATES_PER_BOARD = 500
 """Maximum number of drawn boards per held-out board of a cell."""
 
 
@@ -35,7 +35,7 @@ def draw_held_out(recipe: Recipe, boards_per_cell: int) -> HeldOut:
         derive_key(recipe.seed, "pretrain", 0),
         [BoardRequest(*kind, 0.5, 2 * boards_per_cell, settings.num_agents) for kind in kinds],
         max_size=max(settings.sizes),
-        max_candidates=HELD_OUT_CANDIDATES * boards_per_cell,
+        max_candidates=CANDIDATES_PER_BOARD * boards_per_cell,
     )
     board_counts = [report.count - report.missing for report in reports]
     kind_of_board = np.repeat(np.arange(len(kinds)), board_counts)
@@ -69,14 +69,14 @@ def draw_plans(recipe: Recipe, held_out: HeldOut) -> list[tuple[str, str]]:
         seen_boards=DigestSet(held_out.boards.instances),
     )
     return [
-        (render(board, "compact"), _format_answer(board, plan, steps=settings.steps))
+        (render(board, "compact"), _format_answer(board, plan, with_steps=settings.steps))
         for board, plan in zip(boards, boards.solutions.plan, strict=True)
     ]
 
 
-def _format_answer(board: Instance, plan: np.ndarray, *, steps: bool) -> str:
+def _format_answer(board: Instance, plan: np.ndarray, *, with_steps: bool) -> str:
     lines = target(plan)
-    return f"{write_steps(np.asarray(board.starts), plan)}\n{lines}" if steps else lines
+    return f"{write_steps(np.asarray(board.starts), plan)}\n{lines}" if with_steps else lines
 
 
 def write_steps(starts: np.ndarray, plan: np.ndarray) -> str:

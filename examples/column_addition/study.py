@@ -38,7 +38,7 @@ CONTRASTS = (
     ("rule", "shuffled:rule"),
     ("learnability", "shuffled:learnability"),
 )
-RESAMPLES = 10_000
+NUM_RESAMPLES = 10_000
 SCHEMA = 2
 """Version of the result file; schema 1 lacks the settings of its runs."""
 
@@ -118,7 +118,7 @@ def compute_rates(runs: Mapping[str, Results], seeds: Sequence[str]) -> np.ndarr
 def bootstrap_interval(differences: np.ndarray) -> tuple[float, float, float]:
     """Return the mean over seeds and its 95% percentile interval by a bootstrap of the seeds."""
     rng = np.random.default_rng(0)
-    resamples = rng.integers(len(differences), size=(RESAMPLES, len(differences)))
+    resamples = rng.integers(len(differences), size=(NUM_RESAMPLES, len(differences)))
     low, high = np.quantile(differences[resamples].mean(axis=1), [0.025, 0.975])
     return float(differences.mean()), float(low), float(high)
 

@@ -16,7 +16,7 @@ def test_row_alternates_solvers_and_compares_optima():
     (case,) = (case for case in cases(QUICK) if case.name == "solve-2-agents-30-holes")
     our_side = replace(case.ours, fields={"count": 64})
     small_case = replace(case, ours=our_side, boards=Boards(64, 2, 0.3, size=6))
-    row = compare(small_case, seconds=0.05, repeats=2, devices=1)
+    row = compare(small_case, seconds=0.05, num_repeats=2, num_devices=1)
     assert find_failure(row) is None
     for side in ("ours", "peer"):
         assert len(row[side]["rates"]) == 2
@@ -44,7 +44,7 @@ def test_missing_peer_is_named(monkeypatch, tmp_path):
     (side,) = (case.ours for case in cases(QUICK) if case.name.startswith("solve-2"))
     side = replace(side, fields={"count": 8})
     case = Case("row", "board", side, Side("peer", "no_peer", "pogema"), Boards(8, 2, 0.2, size=4))
-    row = compare(case, seconds=0.01, repeats=1, devices=1)
+    row = compare(case, seconds=0.01, num_repeats=1, num_devices=1)
     assert "tools/peers.sh" in row["peer"]["error"]
     assert (row["ratio"], find_failure(row)) == (None, None)
 

@@ -109,10 +109,10 @@ bounds_strategy = st.builds(
 )
 
 
-def make_training(learnability: Mapping[str, float] | None = None, instances: int = 100):
+def make_training(learnability: Mapping[str, float] | None = None, num_instances: int = 100):
     return TrainingEvidence(
         updates=4,
-        instances=instances,
+        instances=num_instances,
         reward_first=0.1,
         reward_last=0.2,
         zero_variance_share=0.5,

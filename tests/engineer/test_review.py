@@ -169,11 +169,11 @@ def to_steps(configuration: Configuration | None, knob: str, bounds: Bounds = BO
     return [round(value / bounds.step) for value in column(configuration, knob)]
 
 
-def list_compositions(units: int, parts: int) -> list[tuple[int, ...]]:
+def list_compositions(total: int, num_parts: int) -> list[tuple[int, ...]]:
     """Return all ways to split units into parts."""
-    cuts = itertools.combinations(range(units + parts - 1), parts - 1)
+    cuts = itertools.combinations(range(total + num_parts - 1), num_parts - 1)
     return [
-        tuple(b - a - 1 for a, b in itertools.pairwise((-1, *cut, units + parts - 1)))
+        tuple(b - a - 1 for a, b in itertools.pairwise((-1, *cut, total + num_parts - 1)))
         for cut in cuts
     ]
 

@@ -21,9 +21,9 @@ from engineer.bench.learners import count_valid_answers, train_skill, validation
 from engineer.lake import Bounds
 from tests.engineer.builders import make_lake
 
-STAGES = 4
+NUM_STAGES = 4
 DOMAIN = make_lake(Bounds(sizes=(3, 4, 6), max_hole_ratio=0.4, min_share=0.05, edit_steps=3))
-LEARNERS = draw_learners(Prior(), DOMAIN, 12, STAGES, (7,))
+LEARNERS = draw_learners(Prior(), DOMAIN, 12, NUM_STAGES, (7,))
 
 
 def sigmoid(logit: float) -> float:
@@ -73,7 +73,7 @@ def test_play_of_fixed_configuration_matches_equations():
     result = play(lambda run: scripted_engineer("fixed", run), LEARNERS, DOMAIN)
     for i in range(12):
         skill = LEARNERS.skill[i].tolist()
-        for stage in range(STAGES):
+        for stage in range(NUM_STAGES):
             skill = train_one_learner(
                 i, skill, LEARNERS.shares[i], LEARNERS.levels[i], LEARNERS.drift[i, stage]
             )
@@ -86,11 +86,11 @@ def test_play_policy_agrees_with_play():
     grid = tabulate_grid(DOMAIN)
     rates = jax.jit(lambda learners: play_policy(decide_by_learnability, learners, grid))(LEARNERS)
     np.testing.assert_allclose(rates, result.rates, atol=1e-5)
-    assert result.usable == result.designs == result.calls == 12 * (STAGES - 1)
+    assert result.usable == result.designs == result.calls == 12 * (NUM_STAGES - 1)
 
 
 def test_draw_learners_is_independent_of_the_count():
-    subset = select_learners(draw_learners(Prior(), DOMAIN, 15, STAGES, (7,)), slice(12))
+    subset = select_learners(draw_learners(Prior(), DOMAIN, 15, NUM_STAGES, (7,)), slice(12))
     for expected, actual in zip(LEARNERS, subset, strict=True):
         np.testing.assert_array_equal(expected, actual)
 

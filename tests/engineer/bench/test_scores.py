@@ -62,11 +62,11 @@ def test_verdict_requires_a_control():
 
 
 def test_comparison_table_pairs_two_files():
-    results_by_file = [
+    file_results = [
         Results(entries=(make_entry("fixed", RATES), make_entry("rule", RATES + gain)))
         for gain in (0.02, 0.05)
     ]
-    last_line = comparison_table(["a", "b"], results_by_file).splitlines()[-1]
+    last_line = comparison_table(["a", "b"], file_results).splitlines()[-1]
     assert last_line.split() == ["rule", "4", "+2.0", "±0.0", "+5.0", "±0.0", "+3.0", "±0.0"]
 
 

@@ -57,12 +57,12 @@ BLANK_FACTS = {
 class RuleFollower:
     """Engineer that answers by the rule but ignores some facts."""
 
-    blind: tuple[str, ...] = ()
+    ignored_facts: tuple[str, ...] = ()
     transform: Callable[[str], str] = str
 
     def _answer(self, context: str) -> str:
         compact_context = parse_context(context, LAKE)
-        blanks = {fact: BLANK_FACTS[fact] for fact in self.blind}
+        blanks = {fact: BLANK_FACTS[fact] for fact in self.ignored_facts}
         groups = {group: replace(row, **blanks) for group, row in compact_context.groups.items()}
         return edits_text(compute_rule_edits(replace(compact_context, groups=groups), LAKE), LAKE)
 
@@ -110,7 +110,7 @@ def test_rule_reads_every_fact():
 
 @pytest.mark.parametrize("fact", FACTS)
 def test_reading_detects_an_ignored_fact(fact):
-    reading = measure_reading(CONTEXTS, RuleFollower(blind=(fact,)))
+    reading = measure_reading(CONTEXTS, RuleFollower(ignored_facts=(fact,)))
     assert get_flip_rates(reading)[fact] == 0.0
     (score,) = [fact_score for fact_score in reading.facts if fact_score.fact == fact]
     assert (score.gap, score.gap_error) == (0.0, 0.0)

@@ -30,9 +30,9 @@ def domain(request: pytest.FixtureRequest) -> Domain:
     return ENVIRONMENTS[request.param]
 
 
-def simulate_runs(domain: Domain, count: int = 40, stages: int = 6, seed: int = 0):
+def simulate_runs(domain: Domain, count: int = 40, num_stages: int = 6, seed: int = 0):
     rng = np.random.default_rng(seed)
-    return [simulate_run(rng, domain, stages) for _ in range(count)]
+    return [simulate_run(rng, domain, num_stages) for _ in range(count)]
 
 
 def compute_rates(validation: dict[str, GroupEvidence]) -> dict[str, float]:
