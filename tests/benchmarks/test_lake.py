@@ -39,7 +39,7 @@ def test_row_with_one_wrong_optimum_has_no_times():
         assert find_failure(row) == "r: 1 optima differ from the peer's"
 
 
-def test_missing_peer_is_named(monkeypatch, tmp_path):
+def test_compare_names_a_missing_peer(monkeypatch, tmp_path):
     monkeypatch.setattr(comparison, "ROOT", tmp_path)
     (side,) = (case.ours for case in cases(QUICK) if case.name.startswith("solve-2"))
     side = replace(side, fields={"count": 8})

@@ -28,7 +28,7 @@ def run_code(page_name: str, extra_code: str = "", folder: Path = ROOT) -> str:
     return process.stdout
 
 
-def test_tutorial_engineer_designs():
+def test_tutorial_engineer_raises_the_valid_rate():
     output = run_code("tutorials/your_engineer.md")
     rates = re.findall(r"\{'1': ([\d.]+), '2': [\d.]+, '3': [\d.]+\}", output)
     assert len(rates) == 7
@@ -80,12 +80,12 @@ def test_first_sweep_ends_with_a_heat_map(tmp_path, monkeypatch, cli):
 
 
 @pytest.mark.slow
-def test_environment_section_runs():
+def test_train_ppo_page_code_runs():
     check_code = "\nassert states.positions.shape == (1024, 2, 2)\n"
     output = run_code("tutorials/train_ppo.md", check_code)
     assert output.endswith("False False\n")  # one wait ends no episode
 
 
 @pytest.mark.slow
-def test_environments_page_runs():
+def test_environment_page_code_runs():
     run_code("environment.md", "\nassert lake.num_actions == 25\n")

@@ -46,7 +46,7 @@ def test_page_template_is_read_from_a_file(tmp_path: Path):
 
 
 @pytest.mark.slow
-def test_page_hooks_carry_a_stage(configuration: Path, tmp_path: Path):
+def test_page_hooks_complete_a_stage(configuration: Path, tmp_path: Path):
     config = load(configuration)
     loop.run(config, tmp_path / "run")
     import hooks

@@ -215,7 +215,7 @@ def review_inputs(draw: st.DrawFn) -> tuple[Domain, LakeConfiguration]:
 
 @settings(max_examples=600)
 @given(text=texts, situation=review_inputs(), guard=guards)
-def test_any_text_is_decided_without_error(text, situation, guard):
+def test_review_answer_decides_any_text(text, situation, guard):
     domain, current = situation
     review_and_check(text, domain, current, guard)
 

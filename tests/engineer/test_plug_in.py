@@ -76,7 +76,7 @@ def test_design_without_answer_keeps_configuration():
     assert designer.configuration == initial_configuration
 
 
-def test_load_state_dict_resumes_alike():
+def test_load_state_dict_resumes_identically():
     designer, resumed_designer = Designer(DOMAIN, RuleEngineer()), Designer(DOMAIN, RuleEngineer())
     for valid in (60, 30):
         designer.design({"sums": (valid, 64), "products": (10, 64)})

@@ -20,7 +20,7 @@ from tests.engineer.builders import ADDITION, column, from_rows, hole_tally, mak
 
 LAKE = make_lake()
 NUMBER = re.compile(r"[a-z]+(\d+)")
-SIGN = {"-": -1, "=": 0, "+": 1, "?": 0}
+SIGNS = {"-": -1, "=": 0, "+": 1, "?": 0}
 
 
 def parse_level(word: str) -> int | None:
@@ -32,26 +32,26 @@ def answer_from_text(context: str, causes: Mapping[str, int]) -> str:
     """Apply the rule to the context's words; `causes` maps failures to knob positions."""
     state_line, *rows = context.removesuffix("\nedits\n").split("\n")
     rollback = state_line.split()[1] == "rolled"
-    group_names, sign_rows, values, shares = [], [], [], []
+    group_names, sign_rows, gains, shares = [], [], [], []
     for row in rows:
         name, valid, first_failure, second_failure, trend, learnability, *knobs = row.split()
         levels = [parse_level(word) or 0 for word in knobs[::2]]
-        edits = [SIGN[word] for word in knobs[1::2]]
-        rate, value = parse_level(valid), parse_level(learnability)
-        if value is None and rate is not None:
-            value = 2 * min(rate, 10 - rate)
+        edits = [SIGNS[word] for word in knobs[1::2]]
+        rate, gain = parse_level(valid), parse_level(learnability)
+        if gain is None and rate is not None:
+            gain = 2 * min(rate, 10 - rate)
         group_names.append(name)
-        values.append(value)
+        gains.append(gain)
         shares.append(levels[0])
         hints = [causes[word] for word in (first_failure, second_failure) if word in causes]
         low_signal = parse_level(learnability) is not None and parse_level(learnability) < 4
         sign_rows.append([0, *knob_signs(rate, trend, hints, levels, edits, rollback, low_signal)])
     donors = [
-        (value, -position)
-        for position, value in enumerate(values)
-        if value is not None and shares[position]
+        (gain, -position)
+        for position, gain in enumerate(gains)
+        if gain is not None and shares[position]
     ]
-    receivers = [(value, -position) for position, value in enumerate(values) if value is not None]
+    receivers = [(gain, -position) for position, gain in enumerate(gains) if gain is not None]
     if donors and max(receivers)[0] > min(donors)[0]:
         sign_rows[-max(receivers)[1]][0] = 1
         sign_rows[-min(donors)[1]][0] = -1
@@ -64,7 +64,7 @@ def answer_from_text(context: str, causes: Mapping[str, int]) -> str:
 def knob_signs(
     rate: int | None,
     trend: str,
-    caused_positions: Sequence[int],
+    hints: Sequence[int],
     levels: Sequence[int],
     edits: Sequence[int],
     rollback: bool,
@@ -74,7 +74,7 @@ def knob_signs(
     if trend == "-" and not rollback and any(edits[1:]):
         return [-edit for edit in edits[1:]]
     signs = [0] * len(levels)
-    direction = SIGN[trend]
+    direction = SIGNS[trend]
     too_easy = rate is not None and rate > 1 and low_signal
     if rate is None:
         direction = 0
@@ -90,7 +90,7 @@ def knob_signs(
             if levels[position] != bound and not (rollback and edits[position] == direction)
         ]
         ranking = sorted(candidates, key=lambda position: (direction * levels[position], position))
-        matches = [position for position in caused_positions if position in candidates]
+        matches = [position for position in hints if position in candidates]
         for position in ranking if too_easy else (matches or ranking)[:1]:
             signs[position] = direction
     return signs[1:]

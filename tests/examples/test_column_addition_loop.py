@@ -123,7 +123,7 @@ def test_gradient_step_follows_the_log_probability():
             assert gradient[row, action] == pytest.approx(numerical, abs=1e-4)
 
 
-def test_stages_never_train_on_validation(outcomes):
+def test_stages_never_train_on_held_out_sums(outcomes):
     warm_start, stage_1, stage_2, stage_3, stage_4 = outcomes
     assert warm_start.configuration is warm_start.record is stage_4.record is None
     assert stage_1.configuration == EXPERIMENT.initial()

@@ -86,7 +86,7 @@ def test_read_results_names_the_file_and_its_version(tmp_path):
     assert read_results(path) == current_results
 
 
-def test_fifty_learners_resolve_three_points():
+def test_paired_interval_of_50_learners_is_narrow():
     """The half width of a paired interval over 50 learners is below 1.5 points."""
     bench_track = track(4)
     learners = bench_track.learners(16)

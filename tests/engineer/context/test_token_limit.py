@@ -98,7 +98,7 @@ TOKEN_COUNTERS: list[Callable[[str], int]] = [len, estimate_tokens, count_words]
 @pytest.mark.parametrize("style", STYLES)
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-def test_cut_returns_longest_fitting_text(full_view, style, count_tokens, data):
+def test_build_context_returns_longest_fitting_text(full_view, style, count_tokens, data):
     blocks = tuple(data.draw(st.lists(st.sampled_from(BLOCKS), unique=True)))
     texts = expected_texts(full_view, blocks, style)
     min_tokens, full_tokens = (count_tokens(texts[index][0]) for index in (-1, 0))
@@ -113,7 +113,7 @@ def test_cut_returns_longest_fitting_text(full_view, style, count_tokens, data):
 
 @pytest.mark.parametrize("style", STYLES)
 @pytest.mark.parametrize("count_tokens", TOKEN_COUNTERS)
-def test_cut_rejects_too_small_budget(full_view, style, count_tokens):
+def test_build_context_rejects_too_small_budget(full_view, style, count_tokens):
     min_tokens = count_tokens(expected_texts(full_view, BLOCKS, style)[-1][0])
     for max_tokens in (0, 1, min_tokens - 1):
         message = rf"max_tokens: got {max_tokens}, .* alone need {min_tokens}$"

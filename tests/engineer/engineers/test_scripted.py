@@ -156,7 +156,7 @@ def compute_reward(view: StageView, stage: int, group: str) -> float | None:
 
 @settings(max_examples=100)
 @given(view=bandit_views(), alpha=st.floats(0.05, 1), tau=st.floats(0.05, 2))
-def test_sec_matches_a_loop_over_stages(view, alpha, tau):
+def test_sec_bandit_matches_a_loop_over_stages(view, alpha, tau):
     values = {"3": 0.0, "4": 0.0, "5": 0.0}
     for stage in range(len(view.history) + 1):
         for group in values:
@@ -189,7 +189,7 @@ def test_random_engineer_is_uniform_over_the_grid():
         assert abs(num_below / 2000 - (1 - 0.875**2)) < 5 * math.sqrt(0.25 / 2000)
 
 
-def test_random_redraws_and_fixed_random_does_not():
+def test_random_engineer_redraws_unless_it_has_a_seed():
     view, later_view = make_view({"3": 50}), make_view({"3": 0, "5": 100}, stage=4)
     fixed_engineer = RandomEngineer(seed=3)
     assert propose(fixed_engineer, view, 0) == propose(fixed_engineer, later_view, 1)

@@ -88,7 +88,7 @@ def limit_holes(group: str, knobs: Mapping[str, float]) -> Mapping[str, float]:
     return {**knobs, "hole_ratio": min(knobs["hole_ratio"], 0.25)} if group == "4" else knobs
 
 
-def test_unmeasured_cells_have_no_value():
+def test_unmeasured_cells_have_no_learnability():
     domain = make_lake(SMALL_BOUNDS)
     full_atlas = random_atlas(np.random.default_rng(1), domain)
     cells = [

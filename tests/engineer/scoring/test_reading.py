@@ -121,7 +121,7 @@ def test_reading_detects_an_ignored_fact(fact):
     assert reading.accuracy < 1.0
 
 
-def test_reading_without_edits_is_zero():
+def test_unedited_answers_have_zero_flip_rates():
     reading = measure_reading(CONTEXTS, UneditedFollower())
     assert set(get_flip_rates(reading).values()) == {0.0}
     assert reading.accuracy == reading.unedited > 0.3
