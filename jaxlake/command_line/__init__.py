@@ -1,4 +1,4 @@
 """The command line: `jaxlake COMMAND ...`.
 
-The lake's commands only need JAX and NumPy; `training.commands` contains the loop's commands.
+The lake's commands only need JAX and NumPy; `training.commands` has those of the training loop.
 """

@@ -1,7 +1,8 @@
 """Hash table of board codes on the device, with open addressing and double hashing.
 
-The caller stores the codes in an array, and the table holds row indices of this array. All lanes
-probe at once. If several lanes claim an empty slot, the lowest row wins. Shapes: B lanes, V words.
+The caller stores the codes in an array, and the table holds row indices of this array. The codes of
+a call, one per lane, probe at once. If several lanes claim an empty slot, the lowest row wins.
+Shapes: B lanes, V words.
 """
 
 import jax

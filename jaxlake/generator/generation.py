@@ -1,4 +1,4 @@
-"""Sets of distinct solved boards for a mixture of kinds, by rejection sampling on the device."""
+"""Sets of distinct solved boards for a mixture (`LakeParams`), by rejection sampling."""
 
 import warnings
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Rounds that fill a pool: draw candidates, solve them, and store those that fit."""
+"""Rounds that fill the slots of `pool`: draw candidates, solve them, and store those that fit."""
 
 from collections.abc import Callable
 from functools import partial

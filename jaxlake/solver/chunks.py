@@ -1,6 +1,7 @@
-"""Chunked processing of batches of B lanes, with chunk sizes that depend on the platform.
+"""Processing of batches in chunks, whose size depends on the platform.
 
-Only the constants `TEAM_LANES`, `SHARED_SPLITS` and `EXPANSIONS_BEFORE_TEAM` affect results.
+A lane is one of the B elements of a batch. Only the constants `TEAM_LANES`, `SHARED_SPLITS` and
+`EXPANSIONS_BEFORE_TEAM` affect results.
 """
 
 from collections.abc import Callable

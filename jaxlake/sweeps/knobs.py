@@ -1,4 +1,4 @@
-"""Knobs of a sweep: their limits, and the values that a specification gives them."""
+"""Knobs of a sweep, the parameters of its boards: their limits and their specified values."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence

@@ -1,1 +1,1 @@
-"""Boards with few cells: sets of all joint states as bits (tier 6)."""
+"""Search of boards with few cells, by sets of joint states, one cell per agent (tier 6)."""

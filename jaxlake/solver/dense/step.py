@@ -1,8 +1,9 @@
 """Simultaneous moves of all agents, applied to a whole set of joint states at once.
 
-A set is an array uint32 (W, A, ...). Each agent except the last has one axis, indexed by its cell
-number. The bits of the W words are the cell numbers of the last agent. Cell number 0 means retired.
-Words come first because a TPU pads the last axis to 128. design_notes/solver.md explains the moves.
+A joint state has one cell per agent. A set of them is an array uint32 (W, A, ...). Each agent
+except the last has one axis, indexed by its cell number. The bits of the W words are the cell
+numbers of the last agent. Cell number 0 means retired. Words come first because a TPU pads the last
+axis to 128. design_notes/solver.md explains the moves.
 """
 
 from collections.abc import Sequence

@@ -1,8 +1,9 @@
 """Dense joint search for two agents, which finds pair costs and two-agent plans.
 
-L_t is the set of joint cells that both agents can reach in t steps. An agent retires when it stays
-at its goal for good. S_c is the set of cells that the other agent can then reach at total cost c.
-design_notes/solver.md derives both sets. Shapes: B lanes, M `Geometry.cells`, W `Geometry.words`.
+L_t is the set of joint cells, one per agent, that both can reach in t steps. An agent retires when
+it stays at its goal for good. S_c is the set of cells that the other agent can then reach at total
+cost c. design_notes/solver.md derives both sets. Shapes: B lanes, M `Geometry.cells`, W
+`Geometry.words`.
 """
 
 from functools import reduce

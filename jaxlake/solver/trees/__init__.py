@@ -1,1 +1,1 @@
-"""Conflict-based search between the bounds, on constraint trees in lanes (tier 5)."""
+"""Conflict-based search on constraint trees, between the bounds that `pairs` proves (tier 5)."""
