@@ -15,7 +15,7 @@ def enable_compilation_cache() -> None:
     Environment variables set by the user take precedence.
     """
     user_cache = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"))
-    os.environ.setdefault(CACHE_VARIABLE, str(user_cache / "jaxlake" / "xla" / _machine_digest()))
+    os.environ.setdefault(CACHE_VARIABLE, str(user_cache / "jaxlake" / "xla" / _hash_machine()))
     # Store only programs that take at least 0.1 s to compile.
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
     # XLA's GPU autotuning cache would add the folder's name to the key of every program, which
@@ -23,7 +23,7 @@ def enable_compilation_cache() -> None:
     os.environ.setdefault("JAX_PERSISTENT_CACHE_ENABLE_XLA_CACHES", "none")
 
 
-def _machine_digest() -> str:
+def _hash_machine() -> str:
     """Return a digest of the processor type, because home folders may be shared between hosts."""
     properties = [platform.machine(), platform.processor()]
     try:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from jaxlake.command_line.arguments import reject_ignored
 from jaxlake.command_line.json_lines import open_output, require_readable
-from jaxlake.command_line.paths import unique_file_name
+from jaxlake.command_line.paths import make_unique_name
 from jaxlake.errors import UserError
 from jaxlake.remote_files import AnyPath, RemotePath
 
@@ -150,5 +150,5 @@ def _write_movingai(target: Path, boards: Boards) -> int:
     target.mkdir(parents=True, exist_ok=True)
     used_names = set[str]()
     for number, (name, board) in enumerate(all_boards, 1):
-        write_movingai(target, unique_file_name(name, number, used_names), board)
+        write_movingai(target, make_unique_name(name, number, used_names), board)
     return len(all_boards)

@@ -36,7 +36,7 @@ def check_output_folder(option: str, path: Path) -> Path:
     return path
 
 
-def unique_file_name(name: str, number: int, used_names: set[str]) -> str:
+def make_unique_name(name: str, number: int, used_names: set[str]) -> str:
     """Return a valid file name for a record, and add it to `used_names`.
 
     `number` makes names unique and replaces names without valid characters.

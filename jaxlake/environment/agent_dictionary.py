@@ -55,7 +55,7 @@ class AgentDictionaryLake:
     def reset(self, key: jax.Array) -> tuple[ByAgent, EnvState]:
         """Start an episode and return (observations, state)."""
         observation, state = self.environment.reset(to_typed_key(key), self.params)
-        return self._observations(observation), state
+        return self._split_observation(observation), state
 
     def step(
         self, key: jax.Array, state: EnvState, actions: ByAgent, reset_state: EnvState | None = None
@@ -97,7 +97,7 @@ class AgentDictionaryLake:
 
     def get_obs(self, state: EnvState) -> ByAgent:
         """Return the observations of a state, by agent."""
-        return self._observations(self.environment.observe(state, self.params))
+        return self._split_observation(self.environment.observe(state, self.params))
 
     def get_avail_actions(self, state: EnvState) -> ByAgent:
         """Return each agent's mask of actions that stay on the board and avoid holes, bool (5,)."""
@@ -111,17 +111,17 @@ class AgentDictionaryLake:
         """Return the space of an agent's actions."""
         return self.action_spaces[agent]
 
-    def _observations(self, observation: jax.Array) -> ByAgent:
+    def _split_observation(self, observation: jax.Array) -> ByAgent:
         return self._key_by_agent(observation)
 
-    def _info(self, info: Info) -> Info:
+    def _convert_info(self, info: Info) -> Info:
         return info
 
     def _stack_actions(self, actions: ByAgent) -> jax.Array:
         if not isinstance(actions, Mapping) or not actions.keys() >= set(self.agents):
             names = ", ".join(self.agents)
             raise ValueError(f"actions must be a dictionary with {names}, got {actions!r:.100}")
-        return jnp.stack([_scalar_action(agent, actions[agent]) for agent in self.agents])
+        return jnp.stack([_to_scalar(agent, actions[agent]) for agent in self.agents])
 
     def _key_by_agent(self, rows: jax.Array) -> ByAgent:
         return {agent: rows[k] for k, agent in enumerate(self.agents)}
@@ -136,10 +136,10 @@ class AgentDictionaryLake:
     ) -> tuple[ByAgent, EnvState, ByAgent, ByAgent, Info]:
         rewards = self._key_by_agent(jnp.broadcast_to(reward, (self.num_agents,)))
         dones = {**dict.fromkeys(self.agents, is_done), "__all__": is_done}
-        return self._observations(observation), state, rewards, dones, self._info(info)
+        return self._split_observation(observation), state, rewards, dones, self._convert_info(info)
 
 
-def _scalar_action(agent: str, action: Any) -> jax.Array:
+def _to_scalar(agent: str, action: Any) -> jax.Array:
     action = jnp.asarray(action)
     if action.size != 1:
         raise ValueError(f"actions[{agent!r}] must have shape () or (1,), got {action.shape}")

@@ -107,7 +107,7 @@ def _check_structure(environment: Any, params: Any, key: jax.Array) -> None:
         ("final-observation-structure", info.get("final_observation"), observation),
     ):
         _require(
-            _leaf_types(tree) == _leaf_types(expected), name, f"expected {expected}, got {tree}"
+            _list_types(tree) == _list_types(expected), name, f"expected {expected}, got {tree}"
         )
     for name, flag in (("terminated", terminated), ("truncated", truncated)):
         is_flag = flag.dtype == jnp.bool_ and flag.shape == ()
@@ -207,7 +207,7 @@ def _set_time_limit(params: Any, max_steps: int) -> Any:
     return replace(params, max_steps=np.asarray(max_steps, dtype))
 
 
-def _leaf_types(tree: Any) -> tuple[Any, list[tuple[Any, Any, bool]]]:
+def _list_types(tree: Any) -> tuple[Any, list[tuple[Any, Any, bool]]]:
     leaves, structure = jax.tree.flatten(tree)
     return structure, [(leaf.shape, leaf.dtype, leaf.weak_type) for leaf in leaves]
 

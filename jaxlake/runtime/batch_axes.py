@@ -90,7 +90,7 @@ def _hide_varying_axes(function: Callable[..., T]) -> Callable[..., T]:
             check_vma=False,
         )(*arguments)
         # Make the result types vary over the same device axes as the arguments.
-        leaves = map(_raw_data, jax.tree.leaves(arguments))
+        leaves = map(_get_raw_data, jax.tree.leaves(arguments))
         num_differences = sum(
             (jnp.sum(leaf != leaf.ravel()[:1], dtype=jnp.int32) for leaf in leaves), jnp.int32(0)
         )
@@ -108,5 +108,5 @@ def _identity_where(condition: Any, leaf: jax.Array) -> jax.Array:
     return jnp.where(condition, leaf, leaf)
 
 
-def _raw_data(leaf: jax.Array) -> jax.Array:
+def _get_raw_data(leaf: jax.Array) -> jax.Array:
     return jax.random.key_data(leaf) if is_typed_key(leaf) else leaf

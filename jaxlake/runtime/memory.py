@@ -69,7 +69,7 @@ def _require_under_vmap(name: str, arguments: Any, count: int, *options: Any) ->
 def free_memory(device: jax.Device) -> int | None:
     """Return the free bytes of a device, or of the host for a CPU; None if unknown."""
     if device.platform == "cpu":
-        return min(_host_memory_limits(), default=None)
+        return min(_read_host_limits(), default=None)
     stats = device.memory_stats() or {}
     if "bytes_limit" not in stats:
         return None
@@ -89,7 +89,7 @@ def _default_device() -> jax.Device:
     return device or jax.local_devices()[0]
 
 
-def _host_memory_limits() -> Iterator[int]:
+def _read_host_limits() -> Iterator[int]:
     """Yield the free bytes of this machine and those below each limit of this process (Linux)."""
     if match := re.search(r"^MemAvailable:\s+(\d+) kB", _read_text("/proc/meminfo"), re.MULTILINE):
         yield int(match[1]) << 10

@@ -88,7 +88,7 @@ class SweepFolder:
         """
         return all(
             digest is not None and self._manifest_digests.get(name, digest) == digest
-            for name, digest in self._chunk_digests(chunk).items()
+            for name, digest in self._hash_chunk(chunk).items()
         )
 
     def write(self, chunk: int, result: ChunkResult) -> None:
@@ -112,7 +112,7 @@ class SweepFolder:
         """Write the digests of all files into the manifest; return False if a file is missing."""
         digests: dict[str, str] = {}
         for chunk in range(self.spec.chunks):
-            for name, digest in self._chunk_digests(chunk).items():
+            for name, digest in self._hash_chunk(chunk).items():
                 if digest is None:
                     return False
                 digests[name] = digest
@@ -142,7 +142,7 @@ class SweepFolder:
     def _make_chunk_id(self, chunk: int) -> str:
         return f"{self.spec.digest} {chunk}"
 
-    def _chunk_digests(self, chunk: int) -> dict[str, str | None]:
+    def _hash_chunk(self, chunk: int) -> dict[str, str | None]:
         """Return the SHA-256 of each file of a chunk; None for a missing or damaged file."""
         readers: dict[AnyPath, Callable[[bytes], str]] = {
             self.rows_path(chunk): lambda content: decode_rows(content)[1]
@@ -151,7 +151,7 @@ class SweepFolder:
             readers[self.tables_path(chunk)] = decode_tables_id
         chunk_id = self._make_chunk_id(chunk)
         return {
-            f"{path.parent.name}/{path.name}": _file_digest(path, read_chunk_id, chunk_id)
+            f"{path.parent.name}/{path.name}": _hash_file(path, read_chunk_id, chunk_id)
             for path, read_chunk_id in readers.items()
         }
 
@@ -187,7 +187,7 @@ def _replace_file(path: AnyPath, content: bytes) -> None:
     write_bytes_atomic(path, content)
 
 
-def _file_digest(path: AnyPath, read_chunk_id: Callable[[bytes], str], chunk_id: str) -> str | None:
+def _hash_file(path: AnyPath, read_chunk_id: Callable[[bytes], str], chunk_id: str) -> str | None:
     try:
         content = path.read_bytes()
         stored_id = read_chunk_id(content)

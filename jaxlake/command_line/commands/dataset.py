@@ -71,12 +71,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = add_actions(parser)
     _add_make(add_action(actions, "make", _make, "make a large set", _MAKE_HELP))
     benchmark = add_action(
-        actions, "benchmark", _benchmark, "make or check the benchmark", _BENCHMARK_HELP
+        actions, "benchmark", _make_benchmark, "make or check the benchmark", _BENCHMARK_HELP
     )
     benchmark.add_argument("directory", metavar="DIR", type=local_path, help="folder of the files")
     help_text = "only check the files in DIR"
     benchmark.add_argument("--check", action="store_true", help=help_text)
-    info = add_action(actions, "info", _info, "show a set", _INFO_HELP)
+    info = add_action(actions, "info", _show_info, "show a set", _INFO_HELP)
     info.add_argument("directory", metavar="DIR", type=any_path, help="a set")
     info.add_argument("--verify", action="store_true", help="read every part")
     convert = add_action(
@@ -181,7 +181,7 @@ def _report_parts(num_finished: int, num_parts: int) -> None:
     print(f"jaxlake: {num_finished} of {num_parts} parts", file=sys.stderr, flush=True)
 
 
-def _benchmark(args: argparse.Namespace) -> int:
+def _make_benchmark(args: argparse.Namespace) -> int:
     if args.check and not args.directory.is_dir():
         raise UserError(f"{args.directory}: is not a folder")
     from jaxlake.datasets import DatasetError, paper_benchmark
@@ -205,7 +205,7 @@ def _benchmark(args: argparse.Namespace) -> int:
     return 1 if differences else 0
 
 
-def _info(args: argparse.Namespace) -> int:
+def _show_info(args: argparse.Namespace) -> int:
     if not (path := args.directory / "manifest.json").exists():
         raise UserError(f"{path.parent}: must be the folder of a set, but {path.name} is missing")
     from jaxlake.datasets import DatasetError, read_parts

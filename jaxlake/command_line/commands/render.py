@@ -5,7 +5,7 @@ import sys
 
 from jaxlake.command_line.arguments import add_input, describe, local_path
 from jaxlake.command_line.json_lines import display_name, read_lines, require_readable
-from jaxlake.command_line.paths import unique_file_name
+from jaxlake.command_line.paths import make_unique_name
 from jaxlake.errors import UserError
 
 _HELP = """\
@@ -46,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
             print(f"{_escape_unprintable(name)}\n{picture.text}\n", flush=True)
         else:
             args.output.mkdir(parents=True, exist_ok=True)
-            picture.save(args.output / f"{unique_file_name(name, number, used_names)}.svg")
+            picture.save(args.output / f"{make_unique_name(name, number, used_names)}.svg")
     return status
 
 

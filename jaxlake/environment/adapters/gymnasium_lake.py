@@ -63,7 +63,7 @@ class GymnasiumLake(gymnasium.Env[np.ndarray, np.int64]):
             ValueError: the action is not in `action_space`.
             ResetNeeded: `reset` has not been called, or the episode has ended.
         """
-        state = self._current_state()
+        state = self._get_state()
         if state.terminated or state.truncated:
             raise gymnasium.error.ResetNeeded("reset() must be called after the end of an episode")
         if not self.lake.action_space().contains(action):
@@ -80,15 +80,15 @@ class GymnasiumLake(gymnasium.Env[np.ndarray, np.int64]):
         """Return the board as text if `render_mode` is "ansi", else None."""
         if self.render_mode is None:
             return None
-        state = self._current_state()
+        state = self._get_state()
         board = self.lake.environment.board(state, self.lake.default_params)
         return board_text(board, state.positions)
 
-    def _current_state(self) -> EnvState:
+    def _get_state(self) -> EnvState:
         if self._state is None:
             raise gymnasium.error.ResetNeeded("reset() must be called before step() and render()")
         return self._state
 
     def _add_mask(self, info: dict[str, Any]) -> dict[str, Any]:
-        mask = np.asarray(self._compute_mask(self._current_state()))
+        mask = np.asarray(self._compute_mask(self._get_state()))
         return {**info, "action_mask": mask.astype(np.int8)}

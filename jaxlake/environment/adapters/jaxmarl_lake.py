@@ -35,10 +35,10 @@ class JaxMarlLake(AgentDictionaryLake, MultiAgentEnv):  # type: ignore[misc]
         """Return the concatenated observations of all agents, (world_state_size,)."""
         return self.get_obs(state)["world_state"]
 
-    def _observations(self, observation: jax.Array) -> ByAgent:
+    def _split_observation(self, observation: jax.Array) -> ByAgent:
         return {**self._key_by_agent(observation), "world_state": observation.reshape(-1)}
 
-    def _info(self, info: Info) -> Info:
+    def _convert_info(self, info: Info) -> Info:
         return {
             name: jnp.broadcast_to(value, (self.num_agents,))
             for name, value in info.items()

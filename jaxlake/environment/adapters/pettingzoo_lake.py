@@ -81,7 +81,7 @@ class ParallelLake(ParallelEnv):
         key = jax.random.key(int(self._random.integers(1 << 32)))
         observations, self._state = self._reset(key)
         self.agents = list(self.possible_agents)
-        masks = self._action_masks()
+        masks = self._get_action_masks()
         return _to_numpy(observations), {
             agent: {"action_mask": masks[agent]} for agent in self.agents
         }
@@ -109,7 +109,7 @@ class ParallelLake(ParallelEnv):
             jax.random.key(0), self._state, checked_actions
         )
         rewards, info = jax.device_get((rewards, info))
-        masks = self._action_masks()
+        masks = self._get_action_masks()
         terminated, truncated = bool(info["terminated"]), bool(info["truncated"])
         infos = {
             agent: {
@@ -141,7 +141,7 @@ class ParallelLake(ParallelEnv):
             )
         return np.int8(action)
 
-    def _action_masks(self) -> ByAgent:
+    def _get_action_masks(self) -> ByAgent:
         masks = jax.device_get(self._masks(self._state))
         return {agent: mask.astype(np.int8) for agent, mask in masks.items()}
 

@@ -250,7 +250,7 @@ class _JointSearch(PairLanes):
             stuck=zero,
             expansions=zero,
         )
-        initial_state = self._stop_boards(state, self._progress(layer, layer))
+        initial_state = self._stop_boards(state, self._measure_progress(layer, layer))
 
         def is_unfinished(state: _SearchState) -> jax.Array:
             return (state.time < self.horizon) & any_lane(state.running != 0)
@@ -264,7 +264,7 @@ class _JointSearch(PairLanes):
         self.write_layer(self.slot(t + 1), layer)
         state = self._retire(state)
         expansions, stuck = state.expansions + state.running, jnp.zeros_like(state.running)
-        progress = self._progress(layer, state.layer)
+        progress = self._measure_progress(layer, state.layer)
         if self.may_wait:
             is_check = to_int32(t & (HALT_PERIOD - 1) == HALT_PERIOD - 1)
             stuck = jnp.where(progress == 0, state.running, 0) * is_check
@@ -277,7 +277,7 @@ class _JointSearch(PairLanes):
         )
         return self._stop_boards(state, progress)
 
-    def _progress(self, layer: CellSet, previous_layer: Sequence[jax.Array]) -> jax.Array:
+    def _measure_progress(self, layer: CellSet, previous_layer: Sequence[jax.Array]) -> jax.Array:
         """Return int32 (boards, 1): 2 if the layer has the joint goal, 1 if it grew, else 0."""
         if not self.may_wait:
             return jnp.zeros_like(self.running)

@@ -70,7 +70,7 @@ class PathPlanner:
         self.has_shared_goal = reduce_or(is_shared) != 0
         self.wait_mask = select(query.may_wait, [~word for word in self.empty_cells])
 
-    def earliest_arrival(
+    def find_earliest_arrival(
         self, request: ReplanRequest, earliest: jax.Array, latest: jax.Array
     ) -> jax.Array:
         """Find the arrival after which the agent can stay at its goal, or NEVER.
@@ -86,8 +86,8 @@ class PathPlanner:
 
         def advance(state: Any) -> Any:
             t, reachable, conflict_free, other_cells, arrival, patient_arrival = state
-            next_other_cells = self._other_cells(request, jnp.minimum(t + 1, self.horizon))
-            forbidden, conflicting = self._forbidden_at(request, t, other_cells, next_other_cells)
+            next_other_cells = self._read_other_cells(request, jnp.minimum(t + 1, self.horizon))
+            forbidden, conflicting = self._find_forbidden(request, t, other_cells, next_other_cells)
             reachable = subtract(reachable, forbidden[0])
             conflict_free = subtract(conflict_free, conflicting[0])
             is_in_time = t <= latest
@@ -110,7 +110,7 @@ class PathPlanner:
 
         start = tuple(single_cell(request.start, self.board.words))
         never = jnp.zeros_like(latest) + NEVER
-        other_cells = self._other_cells(request, jnp.int32(0))
+        other_cells = self._read_other_cells(request, jnp.int32(0))
         initial_state = (jnp.int32(0), start, start, other_cells, never, never)
         *_, arrival, patient_arrival = jax.lax.while_loop(is_unfinished, advance, initial_state)
         return jnp.where(patient_arrival != NEVER, patient_arrival, arrival)
@@ -125,8 +125,8 @@ class PathPlanner:
             cell, possible_cells, next_other_cells = state
             reachable = [self.memory.layers[0, t, w] for w in self.words]
             conflict_free = [self.memory.layers[1, t, w] for w in self.words]
-            other_cells = self._other_cells(request, t)
-            _, forbidden_moves = self._constraints_at(request, t)
+            other_cells = self._read_other_cells(request, t)
+            _, forbidden_moves = self._read_constraints(request, t)
             origin = self._choose_origin(
                 cell, other_cells, next_other_cells, forbidden_moves, reachable, conflict_free
             )
@@ -236,32 +236,32 @@ class PathPlanner:
             second_next_cell=read_entry(second, time + 1) & CELL_MASK,
         )
 
-    def _other_cells(self, request: ReplanRequest, t: jax.Array) -> tuple[jax.Array, ...]:
+    def _read_other_cells(self, request: ReplanRequest, t: jax.Array) -> tuple[jax.Array, ...]:
         """Return the cells of all agents at t, with a cell off the board for the agent itself."""
         return tuple(
-            jnp.where(request.agent == k, jnp.int32(CELL_MASK), self._cell_at(k, t))
+            jnp.where(request.agent == k, jnp.int32(CELL_MASK), self._read_cell(k, t))
             for k in range(self.agents)
         )
 
-    def _cell_at(self, agent: int, t: jax.Array) -> jax.Array:
+    def _read_cell(self, agent: int, t: jax.Array) -> jax.Array:
         return self.helpers.read(self.memory.paths, agent, t) & CELL_MASK
 
-    def _forbidden_at(
+    def _find_forbidden(
         self, request: ReplanRequest, t: jax.Array, other_cells: Any, next_other_cells: Any
     ) -> tuple[list[CellSet], list[CellSet]]:
         """Return the closed cells at t and, by direction, the forbidden moves to t + 1.
 
         The second result also includes the cells and moves that conflict with other paths.
         """
-        closed_cells, forbidden_moves = self._constraints_at(request, t)
-        closed_cells = unite(self.holes, closed_cells, self._resting_goals(request, t))
-        horizontal, vertical = self._edges(other_cells, next_other_cells)
+        closed_cells, forbidden_moves = self._read_constraints(request, t)
+        closed_cells = unite(self.holes, closed_cells, self._find_resting_goals(request, t))
+        horizontal, vertical = self._find_edges(other_cells, next_other_cells)
         edges = (horizontal, horizontal, vertical, vertical)
         occupied = unite(*(single_cell(cell, self.board.words) for cell in other_cells))
         conflicting_moves = map(unite, forbidden_moves, edges)
         return [closed_cells, *forbidden_moves], [unite(closed_cells, occupied), *conflicting_moves]
 
-    def _edges(
+    def _find_edges(
         self, cells: tuple[jax.Array, ...], next_cells: tuple[jax.Array, ...]
     ) -> tuple[CellSet, CellSet]:
         """Return the horizontal and vertical edges in use, by their left or upper cells."""
@@ -273,7 +273,7 @@ class PathPlanner:
             vertical.append(select(length == self.board.pitch, lesser_cell))
         return unite(*horizontal), unite(*vertical)
 
-    def _constraints_at(
+    def _read_constraints(
         self, request: ReplanRequest, t: jax.Array
     ) -> tuple[CellSet, list[CellSet]]:
         """Return the cells that constraints close at t, and by direction the forbidden moves."""
@@ -303,7 +303,7 @@ class PathPlanner:
         )
         return list(closed_cells), [list(cells) for cells in forbidden_moves]
 
-    def _resting_goals(self, request: ReplanRequest, t: jax.Array) -> CellSet:
+    def _find_resting_goals(self, request: ReplanRequest, t: jax.Array) -> CellSet:
         """Return the goals at which other agents must rest by time t."""
         rests = [(t >= latest) & (request.agent != k) for k, latest in enumerate(request.latest)]
 
@@ -314,7 +314,7 @@ class PathPlanner:
         any_rests = reduce_or(list(map(to_int32, rests))) != 0
         return jax.lax.cond(any_lane(any_rests), select_goals, lambda: self.empty_cells)
 
-    def goal_open_from(
+    def find_goal_open_time(
         self,
         agent: jax.Array,
         goal: jax.Array,
@@ -345,7 +345,7 @@ class PathPlanner:
             is_closed |= to_int32((agent != k) & (other_goal == goal) & (limit <= self.horizon))
         return jnp.where(is_closed != 0, self.horizon + 1, open_time)
 
-    def goal_unvisited_from(
+    def find_goal_unvisited_time(
         self, agent: jax.Array, goal: jax.Array, costs: tuple[jax.Array, ...], active: jax.Array
     ) -> jax.Array:
         """Return the time from which no other agent is at the goal, up to T + 1."""
@@ -354,7 +354,7 @@ class PathPlanner:
         def update(i: jax.Array, unvisited_from: jax.Array) -> jax.Array:
             t = jnp.minimum(self.helpers.time_of_round(i), self.horizon)
             for k in range(self.agents):
-                at_goal = (agent != k) & (self._cell_at(k, t) == goal) & (t < last_time)
+                at_goal = (agent != k) & (self._read_cell(k, t) == goal) & (t < last_time)
                 unvisited_from = jnp.where(active & at_goal, t + 1, unvisited_from)
             return unvisited_from
 

@@ -204,7 +204,7 @@ class _Program:
         latest_allowed = jnp.minimum(select_entry(lanes.latest, agent), T)
         latest = jnp.minimum(latest_allowed, latest_within_bound)
         request = self._make_request(lanes, agent, goal, active & ~is_absent, splits)
-        arrival = self.planner.earliest_arrival(
+        arrival = self.planner.find_earliest_arrival(
             request, select_entry(lanes.earliest, agent), jnp.where(active & ~is_absent, latest, -1)
         )
         arrival = jnp.where(is_absent, 0, arrival)
@@ -291,11 +291,11 @@ class _Program:
             start=select_entry(self.query.starts, agent),
             goal=goal,
             latest=lanes.latest,
-            goal_open_from=self.planner.goal_open_from(
+            goal_open_from=self.planner.find_goal_open_time(
                 agent, goal, lanes.latest, num_levels, self.levels.conflict_time
             ),
             patient=patient,
-            goal_unvisited_from=self.planner.goal_unvisited_from(
+            goal_unvisited_from=self.planner.find_goal_unvisited_time(
                 agent, goal, lanes.costs, active & patient
             ),
         )

@@ -35,10 +35,10 @@ _STEP_BITS = 3
 class SharedPathPlanner(PathPlanner):
     """Planner with the results of `PathPlanner`, for nodes with eight lanes each."""
 
-    def earliest_arrival(
+    def find_earliest_arrival(
         self, request: ReplanRequest, earliest: jax.Array, latest: jax.Array
     ) -> jax.Array:
-        """Return the result of `PathPlanner.earliest_arrival`; lane pairs write both layers."""
+        """Return the result of `PathPlanner.find_earliest_arrival`; lane pairs write the layers."""
         layer = self.helpers.rank & 1
         is_conflict_free = layer != 0
         min_time = jnp.maximum(request.goal_open_from, earliest)
@@ -79,11 +79,11 @@ class SharedPathPlanner(PathPlanner):
         return jnp.where(patient_arrival != NEVER, patient_arrival, arrival)
 
     def _write_forbidden(self, request: ReplanRequest, times: jax.Array) -> None:
-        """Write the results of `_forbidden_at` for the time of each lane."""
+        """Write the results of `_find_forbidden` for the time of each lane."""
         t = jnp.minimum(times, self.horizon)
-        other_cells = self._other_cells(request, t)
-        next_other_cells = self._other_cells(request, jnp.minimum(t + 1, self.horizon))
-        layers = self._forbidden_at(request, t, other_cells, next_other_cells)
+        other_cells = self._read_other_cells(request, t)
+        next_other_cells = self._read_other_cells(request, jnp.minimum(t + 1, self.horizon))
+        layers = self._find_forbidden(request, t, other_cells, next_other_cells)
         for layer, cell_sets in enumerate(layers):
             for i, words in enumerate(cell_sets):
                 for w, word in enumerate(words):
