@@ -139,7 +139,7 @@ def roll_out(
         prompts += request.prompts
         completions += designs
         rewards.append(final_rates[indices].reshape(num_learners, n))
-        texts = [[*earlier, answer] for earlier, answer in zip(texts, answers[::n], strict=True)]
+        texts = [[*prefix, answer] for prefix, answer in zip(texts, answers[::n], strict=True)]
         contexts = [next_contexts[index] for index in indices[::n]]
     return prompts, completions, np.concatenate(rewards).astype(np.float32)
 

@@ -40,7 +40,7 @@ class EngineerDataset(RLHFDataset):
         super().__init__(data_files, *arguments, config=config, **options)
         # verl makes the validation set of the same class, whose rows stay as they are.
         train_files = config.train_files
-        self.trains = list(self.original_data_files) == (
+        self.is_training = list(self.original_data_files) == (
             [train_files] if isinstance(train_files, str) else list(train_files)
         )
         difficulties = [info["difficulty"] for info in self.dataframe["extra_info"]]
@@ -51,7 +51,7 @@ class EngineerDataset(RLHFDataset):
         self.counts: dict[str, tuple[int, int]] = {}
 
     def __getitem__(self, item: int) -> dict[str, Any]:
-        if not self.trains:
+        if not self.is_training:
             return super().__getitem__(item)
         self.draws += 1
         rng = np.random.default_rng(self.draws)

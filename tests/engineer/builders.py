@@ -220,7 +220,7 @@ def random_view(rng: np.random.Generator, domain: Domain | None = None) -> Stage
         values = {g: float(rng.choice([0.0, 1.0, rng.random()])) for g in space.groups}
         return {group: rate for group, rate in values.items() if rng.random() < 0.9}
 
-    def optional(make: Callable[[], Any]) -> Any:
+    def draw_optional(make: Callable[[], Any]) -> Any:
         return make() if rng.random() < 0.8 else None
 
     history = [
@@ -239,7 +239,7 @@ def random_view(rng: np.random.Generator, domain: Domain | None = None) -> Stage
     evidence = StageEvidence(
         stage=len(history) + 1,
         validation={group: random_evidence(rng, domain) for group in groups},
-        training=optional(
+        training=draw_optional(
             lambda: make_training({g: round(r / 4, 3) for g, r in draw_rates().items()})
         ),
         environment={group: {"acceptance": 0.5} for group in draw_rates()},
@@ -254,7 +254,7 @@ def random_view(rng: np.random.Generator, domain: Domain | None = None) -> Stage
         history,
         notice="The valid rate fell." if rng.random() < 0.2 else "",
         valid_before=draw_rates(),
-        designed_from=optional(lambda: random_configuration(rng, space)),
-        trained=optional(lambda: random_configuration(rng, space)),
+        designed_from=draw_optional(lambda: random_configuration(rng, space)),
+        trained=draw_optional(lambda: random_configuration(rng, space)),
         refusal="no" if rng.random() < 0.3 else "",
     )
