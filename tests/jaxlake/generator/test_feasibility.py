@@ -75,7 +75,7 @@ def test_shipped_table_is_complete():
         resources.files("jaxlake.generator").joinpath("feasibility_table.json").read_text()
     )
     surveys = [KindSurvey(**fields) for fields in content["strata"]]
-    assert [(s.num_agents, s.size, s.holes) for s in surveys] == feasibility_table.kinds()
+    assert [(s.num_agents, s.size, s.holes) for s in surveys] == feasibility_table.list_kinds()
     for s in surveys:
         assert s.wait + s.no_wait + s.unsolvable + s.unknown == s.candidates > 0
     for size in feasibility_table.SIZES:
