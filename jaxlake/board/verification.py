@@ -133,10 +133,10 @@ def _check_actions(plan: np.ndarray, length: int, instance: Instance) -> None:
     steps = plan[: max(length, 0)]
     is_unknown = ((steps < 0) | (steps >= len(Action))) & np.asarray(instance.agent_mask)
     for time, agent in np.argwhere(is_unknown)[:1]:
-        action = steps[time, agent]
-        hint = "; solutions that are not OPTIMAL have no plan" if action == -1 else ""
+        number = steps[time, agent]
+        hint = "; solutions that are not OPTIMAL have no plan" if number == -1 else ""
         raise ValueError(
-            f"plan must hold actions {_ACTIONS}, got action {action} in step {time} of agent "
+            f"plan must hold actions {_ACTIONS}, got action {number} in step {time} of agent "
             f"{agent}{hint}"
         )
 

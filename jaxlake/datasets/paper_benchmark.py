@@ -75,12 +75,12 @@ V2 = Benchmark(
 )
 
 
-def cell_name(agents: int, size: int) -> str:
+def cell_name(num_agents: int, size: int) -> str:
     """Return the name of a cell."""
-    return f"{agents}ag_{size}x{size}"
+    return f"{num_agents}ag_{size}x{size}"
 
 
-def make_cell(benchmark: Benchmark, agents: int, size: int) -> RowsByConfiguration:
+def make_cell(benchmark: Benchmark, num_agents: int, size: int) -> RowsByConfiguration:
     """Return the rows of one cell by configuration; they only depend on the arguments.
 
     A row has the published fields `sample_id` (`3ag_3x3_hr0.1_000`), `num_agents` and `text` (a
@@ -90,12 +90,12 @@ def make_cell(benchmark: Benchmark, agents: int, size: int) -> RowsByConfigurati
         DatasetError: there are not enough boards, even without holes.
     """
     key = jax.random.key(benchmark.seed, impl="threefry2x32")
-    key = jax.random.fold_in(jax.random.fold_in(key, agents), size)
+    key = jax.random.fold_in(jax.random.fold_in(key, num_agents), size)
     digest_set = DigestSet()
     rows: RowsByConfiguration = {name: [] for name in benchmark.configurations}
     for ratio_index, hole_ratio in enumerate(benchmark.hole_ratios):
         boards_key = jax.random.fold_in(key, ratio_index)
-        boards = _make_boards(benchmark, boards_key, agents, size, hole_ratio, digest_set)
+        boards = _make_boards(benchmark, boards_key, num_agents, size, hole_ratio, digest_set)
         assignments = _assign_boards(boards, benchmark)
         for config, wait_ratio, board_indices in zip(
             rows, benchmark.wait_ratios, assignments, strict=True
@@ -104,8 +104,8 @@ def make_cell(benchmark: Benchmark, agents: int, size: int) -> RowsByConfigurati
                 board = boards.take(np.asarray(board_index))
                 holes = np.asarray(board.instances.holes)[:size, :size]
                 row = {
-                    "sample_id": f"{cell_name(agents, size)}_hr{hole_ratio:g}_{index:03d}",
-                    "num_agents": agents,
+                    "sample_id": f"{cell_name(num_agents, size)}_hr{hole_ratio:g}_{index:03d}",
+                    "num_agents": num_agents,
                     "text": render(board.instances, "full"),
                     "size": size,
                     "grid": format_grid(board.instances),
@@ -114,7 +114,7 @@ def make_cell(benchmark: Benchmark, agents: int, size: int) -> RowsByConfigurati
                     "requested_holes": int(hole_count(size, hole_ratio)),
                     "requested_needs_wait": needs_wait,
                     "holes": int(np.sum(holes)),
-                    **optimum_fields(board.solutions, agents),
+                    **optimum_fields(board.solutions, num_agents),
                 }
                 rows[config].append(row)
     return rows
@@ -184,15 +184,15 @@ def read_benchmark(directory: str | Path, *, benchmark: Benchmark = V2) -> RowsB
 def make_record(benchmark: Benchmark, rows: Mapping[str, Sequence[Row]]) -> dict[str, Any]:
     """Return the row counts and hashes of each cell and of the whole benchmark."""
     cells: dict[str, dict[str, Any]] = {}
-    for agents, size in benchmark.cells:
+    for num_agents, size in benchmark.cells:
         num_rows, digest = 0, hashlib.sha256()
         for config in benchmark.configurations:
             for row in rows[config]:
-                if (row["num_agents"], row["size"]) == (agents, size):
+                if (row["num_agents"], row["size"]) == (num_agents, size):
                     values = [config, *(row[field] for field in _HASHED_FIELDS)]
                     digest.update(json.dumps(values, separators=(",", ":")).encode() + b"\n")
                     num_rows += 1
-        cells[cell_name(agents, size)] = {"rows": num_rows, "sha256": digest.hexdigest()}
+        cells[cell_name(num_agents, size)] = {"rows": num_rows, "sha256": digest.hexdigest()}
     cell_hashes = "".join(f"{name} {cell['sha256']}\n" for name, cell in cells.items())
     return {
         "version": benchmark.version,
@@ -222,7 +222,7 @@ def compare_records(record: Mapping[str, Any], expected: Mapping[str, Any]) -> l
 def _make_boards(
     benchmark: Benchmark,
     key: jax.Array,
-    agents: int,
+    num_agents: int,
     size: int,
     hole_ratio: float,
     digest_set: DigestSet,
@@ -236,15 +236,15 @@ def _make_boards(
     names = ("max_size", "max_agents", "horizon", "max_candidates")
     options = DrawOptions(int(counts.sum()), **{name: getattr(benchmark, name) for name in names})
     batches: list[SolvedBoards] = []
-    num_holes = min(int(hole_count(size, hole_ratio)), size * size - 2 * agents)
+    num_holes = min(int(hole_count(size, hole_ratio)), size * size - 2 * num_agents)
     num_missing = counts.copy()
     while num_missing.any():
         if num_holes < 0:
             raise DatasetError(
-                f"{cell_name(agents, size)}, hole_ratio {hole_ratio:g}: {num_missing.sum()} of "
+                f"{cell_name(num_agents, size)}, hole_ratio {hole_ratio:g}: {num_missing.sum()} of "
                 f"{counts.sum()} boards are missing, and there are none with fewer holes"
             )
-        params = lake_params(size, hole_ratio=num_holes / size**2, num_agents=agents)
+        params = lake_params(size, hole_ratio=num_holes / size**2, num_agents=num_agents)
         for attempt in range(2):
             call_key = jax.random.fold_in(jax.random.fold_in(key, num_holes), attempt)
             result = fill_quotas(

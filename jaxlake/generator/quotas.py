@@ -191,9 +191,11 @@ def _is_within_quota(
     return is_within
 
 
-def _count_kinds(boards: SolvedBoards, components: int) -> np.ndarray:
+def _count_kinds(boards: SolvedBoards, num_components: int) -> np.ndarray:
     """Return the number of boards of each component and kind, int64 (components, 2)."""
-    return np.bincount(_number_kinds(boards), minlength=2 * components).reshape(components, 2)
+    return np.bincount(_number_kinds(boards), minlength=2 * num_components).reshape(
+        num_components, 2
+    )
 
 
 def _number_kinds(boards: SolvedBoards) -> np.ndarray:

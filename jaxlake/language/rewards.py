@@ -210,21 +210,21 @@ def score_batch(
 
 
 def compute_scores(
-    verdict: Verdict, optimum_known: np.ndarray, values: RewardValues = _DEFAULT_VALUES
+    verdict: Verdict, has_optimum: np.ndarray, values: RewardValues = _DEFAULT_VALUES
 ) -> list[Score]:
-    """Return the scores of B judged answers; `optimum_known` is bool (B,)."""
+    """Return the scores of B judged answers; `has_optimum` is bool (B,)."""
     rewards = _rewards_by_level(values)
     levels = np.asarray(_level(verdict.outcomes)).tolist()
     return [
-        _make_score(answer, verdict.outcomes, row, rewards[level], optimum_known=bool(is_known))
+        _make_score(answer, verdict.outcomes, row, rewards[level], has_optimum=bool(is_known))
         for row, (answer, level, is_known) in enumerate(
-            zip(verdict.answers, levels, optimum_known, strict=True)
+            zip(verdict.answers, levels, has_optimum, strict=True)
         )
     ]
 
 
 def _make_score(
-    answer: Answer, outcomes: Outcome, row: int, reward: float, *, optimum_known: bool
+    answer: Answer, outcomes: Outcome, row: int, reward_value: float, *, has_optimum: bool
 ) -> Score:
     def get_non_negative(name: str) -> int | None:
         value = int(getattr(outcomes, name)[row])
@@ -232,10 +232,10 @@ def _make_score(
 
     is_valid = bool(outcomes.valid[row])
     return Score(
-        reward=float(reward),
+        reward=float(reward_value),
         parsed=answer.parsed,
         valid=is_valid,
-        optimal=bool(outcomes.optimal_sum_of_costs[row]) if optimum_known or not is_valid else None,
+        optimal=bool(outcomes.optimal_sum_of_costs[row]) if has_optimum or not is_valid else None,
         failure=Failure(int(outcomes.failure[row])),
         agent=get_non_negative("agent"),
         time=get_non_negative("time"),
@@ -361,9 +361,9 @@ def _reward_columns(
     )
     rows = list(zip(scores, has_board, strict=True))
     if callable(log_extra := columns.get("log_extra")):
-        labels = [score.failure.label if is_lake else "" for score, is_lake in rows]
+        labels = [answer_score.failure.label if is_lake else "" for answer_score, is_lake in rows]
         log_extra("failure", labels)
-    return [score.reward if is_lake else None for score, is_lake in rows]
+    return [answer_score.reward if is_lake else None for answer_score, is_lake in rows]
 
 
 def _check_columns(
@@ -395,9 +395,9 @@ def _log_shares(scores: Sequence[Score], has_optimum: Sequence[bool], log_metric
     if not callable(log_metric):
         return
     flags_by_name: dict[str, list[bool | None]] = {
-        "parsed": [score.parsed for score in scores],
-        "valid": [score.valid for score in scores],
-        "optimal": [score.optimal for score in compress(scores, has_optimum)],
+        "parsed": [answer_score.parsed for answer_score in scores],
+        "valid": [answer_score.valid for answer_score in scores],
+        "optimal": [answer_score.optimal for answer_score in compress(scores, has_optimum)],
     }
     for name, flags in flags_by_name.items():
         if flags:

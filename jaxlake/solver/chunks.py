@@ -187,8 +187,8 @@ def _wrap_like(leaf: jax.Array | BatchMajor, values: jax.Array) -> jax.Array | B
 
 def _take_lanes(tree: T, lanes: jax.Array) -> T:
     def take(leaf: jax.Array | BatchMajor) -> jax.Array | BatchMajor:
-        at = _get_values(leaf).at
-        selection = at[lanes] if isinstance(leaf, BatchMajor) else at[..., lanes]
+        indexer = _get_values(leaf).at
+        selection = indexer[lanes] if isinstance(leaf, BatchMajor) else indexer[..., lanes]
         return _wrap_like(leaf, selection.get(mode="promise_in_bounds"))
 
     return _map_leaves(take, tree)

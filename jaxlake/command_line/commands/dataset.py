@@ -153,7 +153,7 @@ def _summarise_set(directory: AnyPath) -> tuple[str, str, int]:
         for name in ("size", "num_agents", "hole_ratio")
     ]
     for column in (num_waits, num_boards, num_missing, counts["candidates"], counts["unknown"]):
-        columns.append([f"{number:,}" for number in column])
+        columns.append([f"{count:,}" for count in column])
     rows = list(zip(*columns, strict=True))
     headers = ("size", "agents", "holes", "waits", "made", "missing", "candidates", "unknown")
     num_parts = manifest.num_parts

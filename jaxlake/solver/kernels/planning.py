@@ -239,11 +239,11 @@ def _trace_path(
         row, word = _row_and_bit(cell)
         layer = [layers[t, r] for r in range(num_rows)]
 
-        def is_in_layer(row: jax.Array, bit: jax.Array) -> jax.Array:
+        def is_in_layer(row: jax.Array, word_bit: jax.Array) -> jax.Array:
             row_word = reduce_or(
                 [jnp.where(row == r, layer[r], EMPTY_WORD) for r in range(num_rows)]
             )
-            return (row_word & bit) != 0
+            return (row_word & word_bit) != 0
 
         def is_swap(origin: jax.Array) -> jax.Array:
             swaps = [(paths[k, t] == cell) & (paths[k, t + 1] == origin) for k in range(K)]
