@@ -219,8 +219,10 @@ def _outcome_records(
     unknown_optimum: Solution = jax.device_get(unknown_solution(0, MAX_AGENTS))
     solutions = _solve(requests, batch_size) if optimum else [unknown_optimum] * len(requests)
     # Verification reads only the optima, and plans of different shapes can't be stacked.
-    empty: Any = np.zeros((0, MAX_AGENTS), np.int8)
-    optima = [replace(solution, plan=empty, makespan_plan=empty) for solution in solutions]
+    empty_plan: Any = np.zeros((0, MAX_AGENTS), np.int8)
+    optima = [
+        replace(solution, plan=empty_plan, makespan_plan=empty_plan) for solution in solutions
+    ]
     num_steps = max(request.num_steps for request in requests)
     outcomes = judge_answers(
         [request.answer for request in requests],

@@ -79,6 +79,6 @@ def _add_means(aggregate: PublishedResult, results: Iterable[PublishedResult]) -
     """Add the means over the cells of an aggregate, which have equal numbers of boards."""
     key = (aggregate.num_agents, aggregate.model)
     rows = [row for row in results if (row.num_agents, row.model) == key and row.size is not None]
-    valid = sum(row.valid for row in rows) / len(rows)
-    optimal = sum(row.optimal for row in rows) / len(rows)
-    return replace(aggregate, means=(valid, optimal))
+    valid_mean = sum(row.valid for row in rows) / len(rows)
+    optimal_mean = sum(row.optimal for row in rows) / len(rows)
+    return replace(aggregate, means=(valid_mean, optimal_mean))

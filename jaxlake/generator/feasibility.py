@@ -44,9 +44,9 @@ class KindSurvey:
     @property
     def boards(self) -> int:
         """Number of distinct boards of this kind, solvable or not."""
-        cells = self.size**2
-        free = cells - self.holes
-        return math.comb(cells, self.holes) * math.perm(free, 2 * self.num_agents)
+        num_cells = self.size**2
+        num_free = num_cells - self.holes
+        return math.comb(num_cells, self.holes) * math.perm(num_free, 2 * self.num_agents)
 
     def acceptance(self, wait_ratio: float) -> float:
         """Return boards per candidate of a large set, or 0 if no required board was drawn."""
@@ -222,15 +222,15 @@ def _check_grid(grid: Sequence[tuple[int, int, float]], wait_ratios: Sequence[fl
 
 
 def _make_row(kind_survey: KindSurvey, hole_ratio: float, wait_ratio: float) -> FeasibilityRow:
-    optimal = kind_survey.wait + kind_survey.no_wait
+    num_optimal = kind_survey.wait + kind_survey.no_wait
     acceptance_low, acceptance_high = kind_survey.acceptance_interval(wait_ratio)
     copied_fields = ("num_agents", "size", "holes", "boards", "candidates", "unsolvable", "unknown")
     return FeasibilityRow(
         **{name: getattr(kind_survey, name) for name in copied_fields},
         hole_ratio=hole_ratio,
         wait_ratio=wait_ratio,
-        optimal=optimal,
-        wait_share=kind_survey.wait / optimal if optimal else 0.0,
+        optimal=num_optimal,
+        wait_share=kind_survey.wait / num_optimal if num_optimal else 0.0,
         acceptance=kind_survey.acceptance(wait_ratio),
         acceptance_low=acceptance_low,
         acceptance_high=acceptance_high,

@@ -136,8 +136,10 @@ def _read_unnamed_lines(text: str, num_agents: int) -> list[AgentPlan]:
     if num_agents == 1:
         lines = [" ".join(_LINE_MARKER.sub("", line, count=1) for line in lines)]
     plans = [_read_actions(line, agent) for agent, line in enumerate(lines)]
-    complete = len(plans) == num_agents and all(plan.actions and not plan.error for plan in plans)
-    return plans if complete else []
+    is_complete = len(plans) == num_agents and all(
+        plan.actions and not plan.error for plan in plans
+    )
+    return plans if is_complete else []
 
 
 def _clean_lines(text: str) -> list[str]:

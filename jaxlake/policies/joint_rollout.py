@@ -373,7 +373,7 @@ def _play_batch(
 
     starts = instances.starts.astype(jnp.int8)
     B, K = mask.shape
-    initial = _Episodes(
+    start_state = _Episodes(
         time=jnp.int32(0),
         positions=starts,
         length=jnp.zeros(B, jnp.int32),
@@ -381,5 +381,5 @@ def _play_batch(
         memory=start(start_keys, instances),
         actions=jnp.zeros((-(-max_steps // _STEPS_PER_TEST) * _STEPS_PER_TEST, B, K), jnp.int8),
     )
-    end = jax.lax.while_loop(lambda episodes: ~jnp.all(episodes.done), run_steps, initial)
+    end = jax.lax.while_loop(lambda episodes: ~jnp.all(episodes.done), run_steps, start_state)
     return jnp.moveaxis(end.actions[:max_steps], 0, 1), end.length

@@ -184,11 +184,11 @@ def _search_boards(
     batch: Instance, planning: _PlannedBoards, bounds: _BoundedBoards, horizon: int, limits: Limits
 ) -> TreeResults:
     """Search constraint trees, and select the boards for the dense joint search."""
-    boards, best = planning
+    boards, best_plans = planning
     is_connected, _, solo_cost, max_distance = _distance_summary(boards)
     is_undecided, is_unsolvable = bounds.undecided, bounds.unsolvable
     costs, makespans, waitless = _search_trees(batch, planning, bounds, horizon, limits)
-    plans = _update_best_plans(best, costs)
+    plans = _update_best_plans(best_plans, costs)
     cost = plans.sum_of_costs
     makespan = jnp.where(makespans.solved, makespans.bound, plans.makespan)
     shortest_paths = jnp.where(makespans.solved, makespans.paths, plans.makespan_paths)
@@ -378,7 +378,7 @@ def _first_stage(
     """
     batch = jax.tree.map(lambda leaf: leaf[None], instances) if single else instances
     planning = _plan_boards(batch, horizon, limits)
-    boards, best = planning
+    boards, best_plans = planning
     is_connected = jnp.all(boards.solo_distances < NEVER, axis=0)
     solo_cost = jnp.sum(boards.solo_distances, axis=0, dtype=jnp.int16)
     no_cost = jnp.int16(-1)
@@ -386,18 +386,18 @@ def _first_stage(
         jnp.where(
             is_connected[:, None, None], batch_major_actions(path_actions(paths)), jnp.int8(-1)
         )
-        for paths in (best.paths, best.makespan_paths)
+        for paths in (best_plans.paths, best_plans.makespan_paths)
     ]
     solutions = Solution(
         status=jnp.where(is_connected, jnp.int8(Status.OPTIMAL), jnp.int8(Status.UNSOLVABLE)),
-        sum_of_costs=jnp.where(is_connected, best.sum_of_costs, no_cost),
-        makespan=jnp.where(is_connected, best.makespan, no_cost),
+        sum_of_costs=jnp.where(is_connected, best_plans.sum_of_costs, no_cost),
+        makespan=jnp.where(is_connected, best_plans.makespan, no_cost),
         needs_wait=jnp.zeros_like(is_connected),
         plan=plans[0],
         makespan_plan=plans[1],
         expansions=jnp.zeros(is_connected.shape, jnp.int32),
     )
-    is_undecided = jnp.any(is_connected & (best.sum_of_costs > solo_cost))
+    is_undecided = jnp.any(is_connected & (best_plans.sum_of_costs > solo_cost))
     if single:
         solutions = jax.tree.map(lambda leaf: leaf[0], solutions)
     return batch, planning, solutions, is_undecided

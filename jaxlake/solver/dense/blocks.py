@@ -438,9 +438,9 @@ def _update_block(
             merged_states = queued_states | (new_states & inner.active[a])
             return merged_states, jnp.any(merged_states != 0)
 
-        merged, has_states = materialize_call(merge, opaque_true, queue, is_queued)
+        block_states, has_states = materialize_call(merge, opaque_true, queue, is_queued)
         index = (slot, block, *[jnp.int32(0)] * 3)
-        queue = jax.lax.dynamic_update_slice(queue, merged[None, None], index)
+        queue = jax.lax.dynamic_update_slice(queue, block_states[None, None], index)
         return queue, is_queued.at[slot, block].set(has_states)
 
     queue, is_queued = jax.lax.fori_loop(

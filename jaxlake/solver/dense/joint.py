@@ -103,17 +103,19 @@ def solve_dense(
 
     false, zero = jnp.zeros(B, bool), jnp.zeros(B, jnp.int16)
     plan = jnp.zeros((horizon, K, B), jnp.int8)
-    blank = DenseResults(false, false, zero, zero, false, plan, plan, jnp.zeros(B, jnp.int32))
+    defaults = DenseResults(false, false, zero, zero, false, plan, plan, jnp.zeros(B, jnp.int32))
     length = jnp.sum(boards.free, axis=(0, 1), dtype=jnp.int32)
 
     def solve_all() -> DenseResults:
         buffers = allocate_buffers(K, axis_size) if use_blocks else None
-        results, _ = map_chunks(solve_chunk, boards, active, length, blank, width, buffers)
+        results, _ = map_chunks(solve_chunk, boards, active, length, defaults, width, buffers)
         # A chunk may be padded with other boards.
-        return jax.tree.map(lambda leaf, default: jnp.where(active, leaf, default), results, blank)
+        return jax.tree.map(
+            lambda leaf, default: jnp.where(active, leaf, default), results, defaults
+        )
 
     # Without active boards, skip the allocation of the sets.
-    return jax.lax.cond(jnp.any(active), solve_all, lambda: blank)
+    return jax.lax.cond(jnp.any(active), solve_all, lambda: defaults)
 
 
 class _Progress(NamedTuple):

@@ -205,10 +205,10 @@ def intersects(a: Sequence[jax.Array], b: Sequence[jax.Array]) -> jax.Array:
 def shift(cells: Sequence[jax.Array], delta: int) -> CellSet:
     """Add `delta` to the number of each cell. Cells beyond the words are lost."""
     count, bit_shift = divmod(abs(delta), 32)
-    W, empty = len(cells), cells[0] ^ cells[0]
+    W, no_cells = len(cells), cells[0] ^ cells[0]
 
     def word(w: int) -> jax.Array:
-        return cells[w] if 0 <= w < W else empty
+        return cells[w] if 0 <= w < W else no_cells
 
     sign = 1 if delta > 0 else -1
     if bit_shift == 0:

@@ -97,15 +97,15 @@ def _expand_rows(
     rows: CellSet, horizontal: CellSet | None = None, vertical: CellSet | None = None
 ) -> CellSet:
     """Return the cells after a wait or a step, holes included. Edges in the sets are blocked."""
-    empty = rows[0] ^ rows[0]
+    no_cells = rows[0] ^ rows[0]
     right = rows if horizontal is None else subtract(rows, horizontal)
     left = [x >> 1 for x in rows]
-    down, up = rows, [*rows[1:], empty]
+    down, up = rows, [*rows[1:], no_cells]
     if horizontal is not None and vertical is not None:
         left = subtract(left, horizontal)
         down = subtract(down, vertical)
         up = subtract(up, vertical)
-    down = [empty, *down[:-1]]
+    down = [no_cells, *down[:-1]]
     return unite(rows, [x << 1 for x in right], left, down, up)
 
 

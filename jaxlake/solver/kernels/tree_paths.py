@@ -164,17 +164,17 @@ class PathPlanner:
             return tuple(self.helpers.read(self.memory.paths, k, t) for k in range(self.agents))
 
         def update(round_index: jax.Array, state: Any) -> Any:
-            best_code, count, current = state
+            best_code, count, this_entries = state
             time = self.helpers.time_of_round(round_index)
             t, is_in_range = jnp.minimum(time, T - 1), time < last_time
-            current = read_entries(t) if divides_times else current
+            this_entries = read_entries(t) if divides_times else this_entries
             next_entries = read_entries(t + 1)
             cells, next_cells = (
-                [entry & CELL_MASK for entry in entries] for entries in (current, next_entries)
+                [entry & CELL_MASK for entry in entries] for entries in (this_entries, next_entries)
             )
             forced = [
                 to_int32(x) * ((entry >> _FORCED_BIT) & 1)
-                for x, entry in zip(no_slack, current, strict=True)
+                for x, entry in zip(no_slack, this_entries, strict=True)
             ]
             forced_move = [
                 x * ((entry >> _FORCED_BIT) & 1)

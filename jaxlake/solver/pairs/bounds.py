@@ -188,8 +188,8 @@ def _pair_positions(batch: Instance) -> tuple[jax.Array, jax.Array, jax.Array]:
     i, j = (np.array(side) for side in zip(*agent_pairs(batch.agent_mask.shape[1]), strict=True))
 
     def stack_pairs(leaf: jax.Array) -> jax.Array:
-        stacked = jnp.stack([leaf[:, i], leaf[:, j]], axis=2)
-        return stacked.swapaxes(0, 1).reshape(-1, *stacked.shape[2:])
+        pairs = jnp.stack([leaf[:, i], leaf[:, j]], axis=2)
+        return pairs.swapaxes(0, 1).reshape(-1, *pairs.shape[2:])
 
     return ~batch.holes, stack_pairs(batch.starts), stack_pairs(batch.goals)
 

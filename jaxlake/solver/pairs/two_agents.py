@@ -80,8 +80,10 @@ def solve_two(
         return joint.search_pairs(boards, running, horizon, board, backend, waitless_cost), None
 
     false, zero, far = jnp.zeros(B, bool), jnp.zeros(B, jnp.int32), jnp.full(B, FAR, jnp.int32)
-    empty = BatchMajor(jnp.zeros((B, horizon * 2), jnp.int8))
-    defaults = _TwoAgentResults(JointOptima(far, far, false, zero), far, empty, empty, false)
+    empty_plan = BatchMajor(jnp.zeros((B, horizon * 2), jnp.int8))
+    defaults = _TwoAgentResults(
+        JointOptima(far, far, false, zero), far, empty_plan, empty_plan, false
+    )
     max_distance = jnp.max(lanes.solo_distances, axis=0)
 
     def solve_stage(
