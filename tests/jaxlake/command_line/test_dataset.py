@@ -19,7 +19,7 @@ OPTIONS = {
 
 @pytest.fixture
 def make_set(cli, tmp_path):
-    """Return a function that creates the dataset `set` with the options of `MAKE` and changes."""
+    """Return a function that creates the dataset `set` with `OPTIONS` and changes."""
 
     def make_set(**changes):
         options = OPTIONS | {

@@ -351,7 +351,7 @@ def test_generate_infers_padding_and_warns_of_missing_boards():
     params = lake_params([3, 3, 9], hole_ratio=[0.2, 1.0, 0.0], data_ratio=[1, 1, 0])
     # test_compilations.py compiles the solver for the same shapes.
     options = {"horizon": 8, "batch_size": 32, "max_candidates": 64, "part": [0, 1]}
-    with pytest.warns(UserWarning, match="^generate: 4 of 8 boards could not be result") as record:
+    with pytest.warns(UserWarning, match="^generate: 4 of 8 boards could not be made") as record:
         result = jaxlake.generate(jax.random.key(0), params, np.int64(8), **options)
     assert len(record) == 1
     assert result.instances.holes.shape == (8, 3, 3)
