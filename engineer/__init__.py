@@ -36,7 +36,7 @@ from engineer.evidence import (
 )
 from engineer.gate import GateSettings
 from engineer.plug_in import Designer, RowPool, knob_domain, start_configuration
-from engineer.review import Change, Guard, Repair, Review, review_answer
+from engineer.review import Change, Repair, Review, StepLimit, review_answer
 from engineer.scoring.atlas import AtlasCell, DesignAtlas, atlas_grid
 from engineer.space import (
     Configuration,
@@ -58,6 +58,6 @@ __all__ += ["Designer", "RowPool", "knob_domain", "start_configuration"]
 __all__ += ["SCRIPTED_ENGINEERS", "RuleEngineer", "RunSettings", "ShuffledEngineer"]
 __all__ += ["SimulatedEngineer", "scripted_engineer"]
 __all__ += ["answer_schema", "answer_text"]
-__all__ += ["Change", "GateSettings", "Guard", "Repair", "Review", "review_answer"]
+__all__ += ["Change", "GateSettings", "Repair", "Review", "StepLimit", "review_answer"]
 __all__ += ["AtlasCell", "DesignAtlas", "atlas_grid"]
 __all__ += ["Attempt", "Costs", "DesignRecord", "DesignSettings", "run_design"]

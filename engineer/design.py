@@ -21,7 +21,7 @@ from engineer.context.view import StageView
 from engineer.costs import Costs, Count, Seconds
 from engineer.engineers.base import ControlEngineer, Engineer, EngineerError, Proposal, Task
 from engineer.quoting import escape_surrogates
-from engineer.review import Change, Guard, Repair, Review, review_answer
+from engineer.review import Change, Repair, Review, StepLimit, review_answer
 from engineer.space import Configuration, FrozenModel
 from jaxlake.errors import UserError
 
@@ -39,7 +39,7 @@ class DesignSettings(FrozenModel):
     style: ContextStyle = "full"
     max_context_tokens: int | None = Field(default=None, ge=1)
     """Maximum length of the prompt, which is cut to fit; None: no limit."""
-    guard: Guard = Guard()
+    step_limit: StepLimit = StepLimit()
 
 
 class Attempt(FrozenModel):
@@ -114,7 +114,7 @@ def run_design(
     Args:
         engineer: The engineer.
         view: The results of the run so far.
-        settings: The number of attempts, the prompt and the guard.
+        settings: The number of attempts, the prompt and the step limit.
         seed: Maps an attempt number to its seed.
         count_tokens: Counts the tokens of a prompt with the tokenizer of the engineer's model.
 
@@ -154,7 +154,7 @@ def run_design(
             first_seed=first_seed,
             build_context=build,
         )
-        attempt, review = _run_attempt(engineer, task, settings.guard)
+        attempt, review = _run_attempt(engineer, task, settings.step_limit)
         attempts.append(attempt)
         if review is None:
             continue
@@ -185,9 +185,11 @@ def _check_proposal(proposal: Proposal, name: str) -> Proposal:
     raise UserError(f"propose of engineer {name} must return a Proposal, got {proposal!r:.100}")
 
 
-def _run_attempt(engineer: Engineer, task: Task, guard: Guard) -> tuple[Attempt, Review | None]:
+def _run_attempt(
+    engineer: Engineer, task: Task, step_limit: StepLimit
+) -> tuple[Attempt, Review | None]:
     """Request one answer and review it; the review is None if the engineer fails."""
-    recorded_task = engineer.altered_task(task) if isinstance(engineer, ControlEngineer) else task
+    recorded_task = engineer.alter_task(task) if isinstance(engineer, ControlEngineer) else task
     start = time.perf_counter()
     text, review, reasoning = None, None, ""
     try:
@@ -199,7 +201,7 @@ def _run_attempt(engineer: Engineer, task: Task, guard: Guard) -> tuple[Attempt,
     else:
         text = escape_surrogates(proposal.text)
         reasoning = escape_surrogates(proposal.reasoning)
-        review = review_answer(text, task.view.current, task.view.domain, guard)
+        review = review_answer(text, task.view.current, task.view.domain, step_limit)
         reason, tokens, seconds = review.reason, proposal.tokens, proposal.seconds
     attempt = Attempt(
         attempt=task.attempt,

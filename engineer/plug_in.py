@@ -137,7 +137,7 @@ class Designer:
         domain: The environment, from `knob_domain` or your own.
         engineer: The engineer, such as `RuleEngineer()`.
         start: The configuration of the first stage; None: equal shares and the easiest instances.
-        settings: The design settings; `guard` limits the changes per stage.
+        settings: The design settings; `step_limit` limits the changes per stage.
         seed: Seed of all random decisions, at least 0.
 
     Raises:

@@ -75,7 +75,7 @@ class Review(FrozenModel):
     diff: tuple[Change, ...]
 
 
-class Guard(FrozenModel):
+class StepLimit(FrozenModel):
     """Limits on the change of a configuration in one stage."""
 
     max_step: Ratio | None = Field(
@@ -99,7 +99,7 @@ class _Draft:
     def __init__(self, values: KnobValues, space: KnobSpace, repairs: list[Repair]) -> None:
         self.values, self.space, self.repairs = values, space, repairs
 
-    def repair(self, name: RepairName, group: str, knob: str, value: float) -> None:
+    def set_knob(self, name: RepairName, group: str, knob: str, value: float) -> None:
         """Set a knob, and record a repair if its value changes."""
         old = self.values[group][knob]
         if old != value:
@@ -112,25 +112,25 @@ class _Draft:
 
 
 def review_answer(
-    text: str, current: Configuration, domain: Domain, guard: Guard | None = None
+    text: str, current: Configuration, domain: Domain, step_limit: StepLimit | None = None
 ) -> Review:
     """Review an engineer's answer, in time linear in its length.
 
     The answer is the last complete JSON object with groups as keys after the last thinking block.
     Without such an object, it is the last block of edit rows, applied to `current`.
     `docs/design_phase.md` describes the repairs and rejections of each step. Feasibility
-    (`Domain.nearest`) comes last and takes precedence over the guard.
+    (`Domain.nearest`) comes last and takes precedence over the step limit.
 
     Args:
         text: The answer, which may be any text.
         current: The current configuration.
         domain: The environment.
-        guard: Limits on the change; None allows any change within the space.
+        step_limit: Limits on the change; None allows any change within the space.
 
     Returns:
         The `Review`; invalid answers are rejected without raising.
     """
-    guard = guard or Guard()
+    step_limit = step_limit or StepLimit()
     space = domain.space
     repairs: list[Repair] = []
     try:
@@ -138,13 +138,13 @@ def review_answer(
         for group, knob in product(space.groups, space.knobs):
             # Values above 1 are clamped, not interpreted as percentages.
             high = 1.0 if knob == space.share else space.maximum(knob)
-            draft.repair("clamp", group, knob, min(max(draft.values[group][knob], 0.0), high))
+            draft.set_knob("clamp", group, knob, min(max(draft.values[group][knob], 0.0), high))
         _repair_shares(draft)
         for group, knob in product(space.groups, space.difficulty_knobs):
             nearest = space.from_units(space.to_units(draft.values[group][knob]))
-            draft.repair("round", group, knob, nearest)
-        if guard.max_step is not None:
-            _bound_steps(draft, current, guard.max_step)
+            draft.set_knob("round", group, knob, nearest)
+        if step_limit.max_step is not None:
+            _bound_steps(draft, current, step_limit.max_step)
         _make_feasible(draft, domain)
     except _RejectedError as rejection:
         return Review(
@@ -317,8 +317,8 @@ def _repair_shares(draft: _Draft) -> None:
     final_units = apportion(targets, space.units, space.to_units(space.min_share))
     name: RepairName = "round" if abs(total - 1.0) <= _TOLERANCE else "normalise"
     for i, group in enumerate(space.groups):
-        draft.repair(name, group, knob, space.from_units(normalised_units[i]))
-        draft.repair("minimum_share", group, knob, space.from_units(final_units[i]))
+        draft.set_knob(name, group, knob, space.from_units(normalised_units[i]))
+        draft.set_knob("minimum_share", group, knob, space.from_units(final_units[i]))
 
 
 def _bound_steps(draft: _Draft, current: Configuration, max_step: float) -> None:
@@ -331,7 +331,7 @@ def _bound_steps(draft: _Draft, current: Configuration, max_step: float) -> None
             low = min(current_units - max_steps, space.to_units(space.maximum(knob)))
             high = current_units + max_steps
             units = min(max(space.to_units(draft.values[group][knob]), low), high)
-            draft.repair("bounded_step", group, knob, space.from_units(units))
+            draft.set_knob("bounded_step", group, knob, space.from_units(units))
     _bound_shares(draft, current_values, max_steps)
 
 
@@ -354,7 +354,7 @@ def _bound_shares(draft: _Draft, current_values: KnobValues, max_steps: int) -> 
         farthest = max(movable, key=lambda i: (step * (targets[i] - shares[i]), -i))
         shares[farthest] += step
     for group, share in zip(space.groups, shares, strict=True):
-        draft.repair("bounded_step", group, knob, space.from_units(share))
+        draft.set_knob("bounded_step", group, knob, space.from_units(share))
 
 
 def _make_feasible(draft: _Draft, domain: Domain) -> None:
@@ -366,7 +366,7 @@ def _make_feasible(draft: _Draft, domain: Domain) -> None:
         except InfeasibleError as error:
             raise _RejectedError(str(error)) from None
         for knob in domain.space.difficulty_knobs:
-            draft.repair("feasibility", group, knob, nearest_knobs[knob])
+            draft.set_knob("feasibility", group, knob, nearest_knobs[knob])
 
 
 def _list_changes(current: Configuration, configuration: Configuration) -> tuple[Change, ...]:

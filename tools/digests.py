@@ -140,10 +140,10 @@ def _rule_answers(view: Any) -> list[str]:
 
 
 def _review(text: str, view: Any, max_step: float | None) -> Any:
-    from engineer import Guard, review_answer
+    from engineer import StepLimit, review_answer
 
-    guard = Guard(max_step=max_step)
-    review = review_answer(text, view.current, view.domain, guard)
+    step_limit = StepLimit(max_step=max_step)
+    review = review_answer(text, view.current, view.domain, step_limit)
     repairs = [(repair.name, repair.field, repair.old, repair.new) for repair in review.repairs]
     values = None if review.configuration is None else review.configuration.values()
     return [review.kind, repairs, values]

@@ -64,7 +64,7 @@ class Engineer(Protocol):
 class ControlEngineer(Protocol):
     """Protocol of experimental controls, which ask another engineer about altered evidence."""
 
-    def altered_task(self, task: Task) -> Task:
+    def alter_task(self, task: Task) -> Task:
         """Return the task that the inner engineer answers; its context is recorded."""
 
 

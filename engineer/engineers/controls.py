@@ -106,23 +106,23 @@ class AlteredEvidence:
         return f"{self.prefix}:{self.inner.name}"
 
     @staticmethod
-    def altered_view(view: StageView, seed: int) -> StageView:
+    def alter_view(view: StageView, seed: int) -> StageView:
         """Return the view for the inner engineer."""
         raise NotImplementedError
 
     def propose(self, task: Task) -> Proposal:
         """Ask about the altered view; raise `ValueError` if `task.build_context` is None."""
-        return self.inner.propose(self._alter(task))
+        return self.inner.propose(self._replace_evidence(task))
 
-    def altered_task(self, task: Task) -> Task:
+    def alter_task(self, task: Task) -> Task:
         """Return the task that the inner engineer answers; raise `ValueError` like `propose`."""
-        task = self._alter(task)
-        return self.inner.altered_task(task) if isinstance(self.inner, ControlEngineer) else task
+        task = self._replace_evidence(task)
+        return self.inner.alter_task(task) if isinstance(self.inner, ControlEngineer) else task
 
-    def _alter(self, task: Task) -> Task:
+    def _replace_evidence(self, task: Task) -> Task:
         if task.build_context is None:
             raise ValueError(f"task.build_context must be a function for {self.name}, got None")
-        view = self.altered_view(task.view, task.first_seed)
+        view = self.alter_view(task.view, task.first_seed)
         return replace(task, view=view, context=task.build_context(view))
 
 
@@ -137,7 +137,7 @@ class ShuffledEngineer(AlteredEvidence):
     """
 
     prefix: ClassVar[str] = "shuffled"
-    altered_view = staticmethod(shuffle_evidence)
+    alter_view = staticmethod(shuffle_evidence)
 
 
 @dataclass(frozen=True)
@@ -153,7 +153,7 @@ class SimulatedEngineer(AlteredEvidence):
     """
 
     prefix: ClassVar[str] = "simulated"
-    altered_view = staticmethod(simulate_evidence)
+    alter_view = staticmethod(simulate_evidence)
 
 
 CONTROLS: dict[str, type[AlteredEvidence]] = {

@@ -1,4 +1,4 @@
-"""Reviews of arbitrary text never raise, leave the space or exceed the guard's limits."""
+"""Reviews of arbitrary text never raise, leave the space or exceed the step limit."""
 
 import itertools
 import json
@@ -13,11 +13,11 @@ from engineer import (
     Domain,
     GeneratedText,
     GroupEvidence,
-    Guard,
     LanguageModelEngineer,
     Review,
     StageEvidence,
     StageView,
+    StepLimit,
     TextRequest,
     run_design,
 )
@@ -34,10 +34,13 @@ VALID_ANSWER = answer_text(CURRENT)
 
 
 def review_and_check(
-    text: str, domain: Domain, current: LakeConfiguration = CURRENT, guard: Guard | None = None
+    text: str,
+    domain: Domain,
+    current: LakeConfiguration = CURRENT,
+    step_limit: StepLimit | None = None,
 ) -> Review:
     """Review a text and check the properties that every decision has."""
-    decision = review_answer(text, current, domain, guard)
+    decision = review_answer(text, current, domain, step_limit)
     record = json.loads(decision.model_dump_json())
     assert 0 < len(decision.reason) < 1000
     assert decision.reason.isascii()
@@ -53,9 +56,9 @@ def review_and_check(
     assert LakeConfiguration.model_validate(record["configuration"]) == decision.configuration
     assert domain.space.violation(decision.configuration) is None
     assert_feasible(record["configuration"]["sizes"], domain)
-    assert_within_step_limit(decision, domain, current, guard or Guard())
+    assert_within_step_limit(decision, domain, current, step_limit or StepLimit())
     assert_explained(decision, current)
-    assert_stable(decision, domain, current, guard or Guard())
+    assert_stable(decision, domain, current, step_limit or StepLimit())
     return decision
 
 
@@ -81,14 +84,14 @@ def assert_feasible(sizes: dict[str, dict[str, float]], domain: Domain) -> None:
 
 
 def assert_within_step_limit(
-    decision: Review, domain: Domain, current: LakeConfiguration, guard: Guard
+    decision: Review, domain: Domain, current: LakeConfiguration, step_limit: StepLimit
 ) -> None:
-    """Check the guard's step limit, except for infeasible cells."""
+    """Check the step limit, except for infeasible cells."""
     assert decision.configuration is not None
-    if guard.max_step is None:
+    if step_limit.max_step is None:
         return
     new_values, old_values = decision.configuration.values(), current.values()
-    max_step = max(guard.max_step, domain.space.step) + 1e-9
+    max_step = max(step_limit.max_step, domain.space.step) + 1e-9
     exempt_fields = {repair.field for repair in decision.repairs if repair.name == "feasibility"}
     for group, knobs in new_values.items():
         for knob, value in knobs.items():
@@ -123,14 +126,16 @@ def assert_explained(decision: Review, current: LakeConfiguration) -> None:
 
 
 def assert_stable(
-    decision: Review, domain: Domain, current: LakeConfiguration, guard: Guard
+    decision: Review, domain: Domain, current: LakeConfiguration, step_limit: StepLimit
 ) -> None:
     """Check that a second review accepts the configuration unchanged."""
     assert decision.configuration is not None
     if any(repair.name == "feasibility" for repair in decision.repairs):
         # Feasibility repairs may exceed the bounded step.
-        guard = Guard()
-    second_decision = review_answer(answer_text(decision.configuration), current, domain, guard)
+        step_limit = StepLimit()
+    second_decision = review_answer(
+        answer_text(decision.configuration), current, domain, step_limit
+    )
     assert second_decision.kind == ("accepted" if second_decision.diff else "unchanged")
     assert second_decision.repairs == ()
     assert second_decision.configuration == decision.configuration
@@ -200,8 +205,8 @@ texts = (
     | st.tuples(prefixes, edit_rows, suffixes).map("\n".join)
 )
 
-guards = st.none() | st.builds(
-    Guard, max_step=st.none() | st.sampled_from([0.0, 0.05, 0.1, 0.25, 1.0])
+step_limits = st.none() | st.builds(
+    StepLimit, max_step=st.none() | st.sampled_from([0.0, 0.05, 0.1, 0.25, 1.0])
 )
 
 
@@ -214,21 +219,25 @@ def review_inputs(draw: st.DrawFn) -> tuple[Domain, LakeConfiguration]:
 
 
 @settings(max_examples=600)
-@given(text=texts, situation=review_inputs(), guard=guards)
-def test_review_answer_decides_any_text(text, situation, guard):
+@given(text=texts, situation=review_inputs(), step_limit=step_limits)
+def test_review_answer_decides_any_text(text, situation, step_limit):
     domain, current = situation
-    review_and_check(text, domain, current, guard)
+    review_and_check(text, domain, current, step_limit)
 
 
 @settings(max_examples=200)
-@given(answers=st.lists(texts, min_size=1, max_size=4), situation=review_inputs(), guard=guards)
-def test_any_texts_complete_a_design_phase(answers, situation, guard):
+@given(
+    answers=st.lists(texts, min_size=1, max_size=4),
+    situation=review_inputs(),
+    step_limit=step_limits,
+)
+def test_any_texts_complete_a_design_phase(answers, situation, step_limit):
     domain, current = situation
 
     def generate(request: TextRequest) -> GeneratedText:
         return GeneratedText(answers[request.seed], len(answers[request.seed]))
 
-    settings = DesignSettings(attempts=len(answers), guard=guard or Guard())
+    settings = DesignSettings(attempts=len(answers), step_limit=step_limit or StepLimit())
     evidence = StageEvidence(stage=1, validation={"3": GroupEvidence(count=1, valid=1)})
     record = run_design(
         LanguageModelEngineer(generate), StageView(domain, evidence, current), settings

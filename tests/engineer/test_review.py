@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engineer import Configuration, Guard, Review, review_answer
+from engineer import Configuration, Review, StepLimit, review_answer
 from engineer.lake import Bounds, lake_domain
 from engineer.space import answer_text
 from tests.engineer.builders import (
@@ -37,7 +37,7 @@ def review(
     current: Configuration = CURRENT,
     max_step: float | None = None,
 ) -> Review:
-    return review_answer(text, current, make_lake(bounds, num_agents), Guard(max_step=max_step))
+    return review_answer(text, current, make_lake(bounds, num_agents), StepLimit(max_step=max_step))
 
 
 def answer_from_rows(*rows: Sequence[float], groups: Sequence[int] = SIZES) -> str:

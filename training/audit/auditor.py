@@ -155,11 +155,11 @@ class _Audit:
         if make_gate_record(self.config, results, stage) != results[stage].gate:
             yield "gate.json: the gate says something else"
         view = make_stage_view(self.config, results, stage)
-        guard, configuration = make_design_settings(self.config).guard, view.current
+        step_limit, configuration = make_design_settings(self.config).step_limit, view.current
         for line_number, answer in enumerate(files.answers.read(), start=1):
             if answer.text is None:
                 continue
-            review = review_answer(answer.text, view.current, view.domain, guard)
+            review = review_answer(answer.text, view.current, view.domain, step_limit)
             if (review.kind, review.reason) != (answer.kind, answer.reason):
                 yield f"answers.jsonl:{line_number}: the review says {review.kind}"
             configuration = review.configuration or view.current

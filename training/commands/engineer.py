@@ -108,7 +108,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _review_answers(args: argparse.Namespace) -> int:
     require_readable(args.answers)
     require_writable(args.output)
-    from engineer import Guard, review_answer
+    from engineer import StepLimit, review_answer
     from engineer.quoting import escape_surrogates
     from training.schema import load
 
@@ -116,10 +116,10 @@ def _review_answers(args: argparse.Namespace) -> int:
     current = _read_configuration(args.current, config)
     from training.environments.catalogue import get_domain
 
-    domain, guard = get_domain(config), Guard(max_step=config.engineer.max_step)
+    domain, step_limit = get_domain(config), StepLimit(max_step=config.engineer.max_step)
 
     def review(record: Record) -> Record:
-        decision = review_answer(record["answer"], current, domain, guard)
+        decision = review_answer(record["answer"], current, domain, step_limit)
         configuration = decision.configuration or current
         return {
             "id": record.get("id"),

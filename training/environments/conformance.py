@@ -37,8 +37,8 @@ def check_run_environment(config: RunConfig, *, configurations: int = 3) -> None
             invalid answer earns as much as a demonstration), evidence, factors or nearest.
     """
     environment = get_environment(config)
-    domain = _call("draw", lambda: environment.domain)
-    held_out: Instances = _call("draw", environment.validation_set)
+    domain = _call_user_code("draw", lambda: environment.domain)
+    held_out: Instances = _call_user_code("draw", environment.validation_set)
     _check_nearest(domain)
     configuration: Configuration = config.environment.initial
     rng = np.random.default_rng(0)
@@ -56,7 +56,10 @@ def check_run_environment(config: RunConfig, *, configurations: int = 3) -> None
 
 
 def _check_nearest(domain: Domain) -> None:
-    """Check that `nearest` of each group's hardest knobs is within bounds and idempotent."""
+    """Check `domain.nearest` for the maximum of all difficulty knobs, in every group.
+
+    The result must be within bounds, and a second call must not change it.
+    """
     space = domain.space
     for group in space.groups:
         knobs = {space.share: 1 / len(space.groups)}
@@ -86,19 +89,19 @@ def _check_draw(
 
     def draw(seed: int) -> Instances:
         key = jax.random.key(seed)
-        stage: StageInstances = _call(
+        stage: StageInstances = _call_user_code(
             "draw", lambda: environment.stage_set(key, configuration, count, held_out)
         )
         return stage.instances
 
     instances, repetition, other_draw = draw(seed), draw(seed), draw(seed + 1000)
-    lines = _lines(environment, instances)
+    lines = _serialize(environment, instances)
     _require(len(lines) == count, "draw", f"{len(lines)} instances instead of {count}")
-    is_same = lines == _lines(environment, repetition)
+    is_same = lines == _serialize(environment, repetition)
     _require(is_same, "determinism", "one key draws different instances")
-    is_different = count == 1 or lines != _lines(environment, other_draw)
+    is_different = count == 1 or lines != _serialize(environment, other_draw)
     _require(is_different, "determinism", "every key draws the same instances in the same order")
-    overlap = set(_lines(environment, held_out)) & set(lines)
+    overlap = set(_serialize(environment, held_out)) & set(lines)
     _require(not overlap, "draw", f"{len(overlap)} instances are held out for validation")
     counts = Counter(str(group) for group in environment.groups(instances).tolist())
     for group, knobs in configuration.values().items():
@@ -114,7 +117,7 @@ def _check_draw(
 
 def _check_prompts(environment: TrainingEnvironment, instances: Instances) -> None:
     """Check that there is one distinct, reproducible prompt per instance."""
-    prompts, lines = environment.prompts(instances), _lines(environment, instances)
+    prompts, lines = environment.prompts(instances), _serialize(environment, instances)
     _require(len(prompts) == len(instances), "prompts", f"{len(prompts)} of {len(instances)}")
     _require(all(map(str.strip, prompts)), "prompts", "one is empty")
     _require(prompts == environment.prompts(instances), "prompts", "they change from call to call")
@@ -136,7 +139,9 @@ def _check_scores(environment: TrainingEnvironment, instances: Instances) -> Non
 
 
 def _check_demonstrations(environment: TrainingEnvironment, instances: Instances) -> None:
-    demonstrations = _call("demonstrations", lambda: environment.demonstrations(instances))
+    demonstrations = _call_user_code(
+        "demonstrations", lambda: environment.demonstrations(instances)
+    )
     scores = _judge(environment, instances, demonstrations).scores
     for row in np.flatnonzero(~scores.valid)[:1]:
         _require(False, "demonstrations", f"{demonstrations[row]!r:.100} is not valid")
@@ -153,7 +158,7 @@ def _check_evidence(environment: TrainingEnvironment, instances: Instances) -> N
     """Compare the records of an answer to each instance with the domain's counts and names."""
     texts = [ANSWERS[row % len(ANSWERS)] for row in range(len(instances))]
     judgement = _judge(environment, instances, texts)
-    episodes: tuple[EpisodeRecord, ...] = _call(
+    episodes: tuple[EpisodeRecord, ...] = _call_user_code(
         "evidence", lambda: environment.episodes(instances, texts, judgement)
     )
     evidence, domain = make_stage_evidence(0, episodes), environment.domain
@@ -175,10 +180,11 @@ def _check_evidence(environment: TrainingEnvironment, instances: Instances) -> N
 
 
 def _judge(environment: TrainingEnvironment, instances: Instances, texts: Sequence[str]) -> Any:
-    return _call("scores", lambda: environment.judge(instances, texts))
+    return _call_user_code("scores", lambda: environment.judge(instances, texts))
 
 
-def _call(reason: str, function: Callable[[], Any]) -> Any:
+def _call_user_code(reason: str, function: Callable[[], Any]) -> Any:
+    """Return the result of a call; its errors become a `ConformanceError` with this reason."""
     try:
         return function()
     except UserError as error:
@@ -187,7 +193,8 @@ def _call(reason: str, function: Callable[[], Any]) -> Any:
         raise ConformanceError(reason, f"{type(error).__name__}: {error}") from error
 
 
-def _lines(environment: TrainingEnvironment, instances: Instances) -> list[str]:
+def _serialize(environment: TrainingEnvironment, instances: Instances) -> list[str]:
+    """Return one JSON line per instance, which identifies it."""
     return [json.dumps(line, sort_keys=True) for line in environment.digest_lines(instances)]
 
 

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-import engineer
 from engineer import (
     Configuration,
     Costs,
@@ -13,13 +12,14 @@ from engineer import (
     EngineerError,
     NoteWriter,
     StageView,
+    run_design,
 )
 from engineer.context import ContextTooLongError, summary_question
 from engineer.quoting import escape_surrogates
 from training.errors import UserError
 from training.phases.design_learning import compute_learning_cost
 from training.phases.engineer_factory import make_checkpoint_generator, make_engineer
-from training.phases.picking import compute_picking_cost
+from training.phases.picking import compute_selection_cost
 from training.phases.rehearsal import count_rehearsed_designs
 from training.phases.stage_results import StageResult, make_design_settings, make_stage_view
 from training.run.active_run import ActiveRun
@@ -98,7 +98,7 @@ def _run_engineer(
     view = make_stage_view(run.config, results, stage)
     settings = make_design_settings(run.config)
     with ModelServer(run.config.engine_sampling, run.config.engineer) as model_server:
-        writer = make_engineer(
+        engineer = make_engineer(
             run.config,
             run.directory,
             results,
@@ -106,8 +106,8 @@ def _run_engineer(
             checkpoint=make_checkpoint_generator(run.policy, sampler, run.config.engineer),
         )
         try:
-            design = engineer.run_design(
-                writer,
+            design = run_design(
+                engineer,
                 view,
                 settings,
                 seed=lambda attempt: run.seed("design", stage, attempt),
@@ -115,24 +115,24 @@ def _run_engineer(
             )
         except ContextTooLongError as error:
             raise UserError(f"engineer.max_context_tokens: {error}") from error
-        notes = _request_notes(run, writer, view, design)
+        notes = _request_notes(run, engineer, view, design)
     learning_file = run.directory.stage(stage).design_learning
     learning_cost = compute_learning_cost(learning_file.read() if learning_file.exists() else [])
-    picking_cost = compute_picking_cost(run.directory.stage(stage))
-    other_cost = Costs(engineer_tokens=notes.tokens) + learning_cost + picking_cost
+    selection_cost = compute_selection_cost(run.directory.stage(stage))
+    other_cost = Costs(engineer_tokens=notes.tokens) + learning_cost + selection_cost
     return add_costs(run.config, design, view, other_cost), notes
 
 
 def _request_notes(
-    run: ActiveRun, writer: Engineer, view: StageView, design: DesignRecord[Configuration]
+    run: ActiveRun, engineer: Engineer, view: StageView, design: DesignRecord[Configuration]
 ) -> _Notes:
     """Ask for notes, if the context includes them."""
-    if "summary" not in run.config.engineer.blocks or not isinstance(writer, NoteWriter):
+    if "summary" not in run.config.engineer.blocks or not isinstance(engineer, NoteWriter):
         return _Notes()
     prompt = summary_question(view, design.configuration)
     seed = run.seed("summary", view.evidence.stage)
     try:
-        notes = writer.write(prompt, seed)
+        notes = engineer.write(prompt, seed)
     except EngineerError as error:
         console.print(f"stage {view.evidence.stage}: no summary: {error}", style="yellow")
         return _Notes(tokens=error.spent.engineer_tokens)

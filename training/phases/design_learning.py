@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from engineer import Costs, DesignAtlas, Guard, StageView, review_answer
+from engineer import Costs, DesignAtlas, StageView, StepLimit, review_answer
 from engineer.context import ContextTooLongError
 from engineer.design import build_stage_context
 from training.errors import UserError
@@ -85,7 +85,7 @@ def learn_to_design(
             groups = sampler.sample(request)
             completions = [completion for group in groups for completion in group]
             texts = [run.policy.decode(design.token_ids, prompts[0]) for design in completions]
-            scores = [score_design(text, view, settings.guard, atlas) for text in texts]
+            scores = [score_design(text, view, settings.step_limit, atlas) for text in texts]
             rewards = np.array([score or 0.0 for score in scores], np.float32).reshape(fsdp, -1)
             batch = make_grpo_batch(
                 run,
@@ -144,13 +144,15 @@ def _encode_context(run: ActiveRun, results: Sequence[StageResult]) -> list[list
     return [prompt] * run.config.model.mesh.fsdp
 
 
-def score_design(text: str, view: StageView, guard: Guard, atlas: DesignAtlas) -> float | None:
+def score_design(
+    text: str, view: StageView, step_limit: StepLimit, atlas: DesignAtlas
+) -> float | None:
     """Return the score of a design: the expected mean p(1-p), divided by its maximum.
 
     The result lies in [0, 1]. It is None if the review rejects the answer, or the atlas has no
     boards of the requested cells.
     """
-    review = review_answer(text, view.current, view.domain, guard)
+    review = review_answer(text, view.current, view.domain, step_limit)
     if review.configuration is None:
         return None
     learnability = atlas.expected_learnability(review.configuration)

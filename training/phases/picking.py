@@ -81,7 +81,7 @@ def draw_pool(
     return draw_cell_boards(config, key, cells, count, DigestSet(validation.instances))[0]
 
 
-def compute_picking_cost(files: StageDirectory) -> Costs:
+def compute_selection_cost(files: StageDirectory) -> Costs:
     """Return the cost of the answers to a stage's pool."""
     if not files.picks.exists():
         return Costs()
@@ -118,9 +118,9 @@ def _select_boards(
     best_rows = np.argsort(-counts * (num_answers - counts), kind="stable")[: settings.pool // 4]
     rng = np.random.default_rng(derive_seed(config.seed, "train", stage))
     count = config.stages.instances
-    num_picked = (count + 1) // 2 if len(best_rows) else 0
-    rows = [np.resize(rng.permutation(best_rows), num_picked)]
-    rows.append(len(candidates) + np.resize(rng.permutation(len(pool)), count - num_picked))
+    num_selected = (count + 1) // 2 if len(best_rows) else 0
+    rows = [np.resize(rng.permutation(best_rows), num_selected)]
+    rows.append(len(candidates) + np.resize(rng.permutation(len(pool)), count - num_selected))
     boards = concatenate_boards([candidates, pool])
     order = rng.permutation(np.concatenate(rows))
     distinct_boards = boards.take(_first_rows(boards, np.unique(order)))

@@ -14,10 +14,10 @@ from engineer import (
     Configuration,
     DesignSettings,
     FailedCase,
-    Guard,
     StageEvidence,
     StageHistory,
     StageView,
+    StepLimit,
     Tally,
     TrainingEvidence,
 )
@@ -236,7 +236,7 @@ def make_design_settings(config: RunConfig) -> DesignSettings:
         blocks=settings.blocks,
         style=settings.style,
         max_context_tokens=settings.max_context_tokens,
-        guard=Guard(max_step=settings.max_step),
+        step_limit=StepLimit(max_step=settings.max_step),
     )
 
 

@@ -22,9 +22,9 @@ def has_same_first_stage(first: RunConfig, second: RunConfig) -> bool:
 
 
 def _remove_engineer(config: RunConfig) -> RunConfig:
-    engineer, picking = EngineerConfig(kind="fixed"), config.engineer.picking
-    if picking is not None:  # the pool for picking uses the atlas's cells
-        update = {"picking": picking, "atlas": config.engineer.atlas}
+    engineer, board_selection = EngineerConfig(kind="fixed"), config.engineer.picking
+    if board_selection is not None:  # the boards to select from use the atlas's cells
+        update = {"picking": board_selection, "atlas": config.engineer.atlas}
         engineer = engineer.model_copy(update=update)
     return config.model_copy(
         update={"name": "", "engineer": engineer, "tracking": TrackingConfig()}

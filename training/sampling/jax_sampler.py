@@ -206,8 +206,8 @@ class _DecodingState(NamedTuple):
     lengths: Any  # int32 (R,), including the token that ended it
     tokens: Any  # int32 (R, T)
     logprobs: Any  # float32 (R, T)
-    prompts: KeyValueCache
-    memory: KeyValueCache
+    prompt_cache: KeyValueCache
+    completion_cache: KeyValueCache
 
 
 # tokens, log-probabilities, lengths, and whether a token ended the answer
@@ -261,15 +261,15 @@ def _start(
     """Read the prompts and choose the first token of each row."""
     model = nnx.merge(graphdef, params)
     num_rows = len(batch.keys)
-    hidden, prompts = model.prefill(batch.prompt_ids, batch.prompt_mask)
+    hidden, prompt_cache = model.prefill(batch.prompt_ids, batch.prompt_mask)
     initial_state = _DecodingState(
         step=jnp.int32(0),
         has_ended=jnp.zeros(num_rows, bool),
         lengths=jnp.zeros(num_rows, jnp.int32),
         tokens=jnp.zeros((num_rows, max_tokens), jnp.int32),
         logprobs=jnp.zeros((num_rows, max_tokens), jnp.float32),
-        prompts=prompts,
-        memory=model.memory(num_rows, max_tokens),
+        prompt_cache=prompt_cache,
+        completion_cache=model.memory(num_rows, max_tokens),
     )
     logits = jnp.repeat(model.logits(hidden), num_rows // len(batch.prompt_ids), axis=0)
     return _append_token(batch, initial_state, logits, allowed)
@@ -282,10 +282,12 @@ def _advance(
     model = nnx.merge(graphdef, params)
     last_step = state.step - 1
     tokens = jax.lax.dynamic_index_in_dim(state.tokens, last_step, axis=1, keepdims=False)
-    hidden, memory = model.decode_token(
-        tokens, last_step, state.prompts, batch.prompt_mask, state.memory
+    hidden, completion_cache = model.decode_token(
+        tokens, last_step, state.prompt_cache, batch.prompt_mask, state.completion_cache
     )
-    return _append_token(batch, state._replace(memory=memory), model.logits(hidden), allowed)
+    return _append_token(
+        batch, state._replace(completion_cache=completion_cache), model.logits(hidden), allowed
+    )
 
 
 def _append_token(

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import yaml
 
-from engineer import AtlasCell, Costs, DesignAtlas, Guard
+from engineer import AtlasCell, Costs, DesignAtlas, StepLimit
 from tests.paths import TINY
 from tests.training.fake_run import KilledError, interrupt_at, raise_killed, without_vllm
 from training import loop
@@ -70,7 +70,7 @@ def test_design_reward_equals_the_atlas_learnability():
     view = SimpleNamespace(current=config.environment.initial, domain=get_domain(config))
     atlas = make_atlas(config, lambda group, hole_ratio: 2)
     # Of 4 answers 2 are valid: k(n-k) / n(n-1) = 1/3 of the boards' pairs differ.
-    score = score_design(make_edits(config, "+"), view, Guard(), atlas)
+    score = score_design(make_edits(config, "+"), view, StepLimit(), atlas)
     assert score == pytest.approx(4 * 4 / 12)
     counts = dict.fromkeys(("stage", "update", "designs", "usable", "tokens"), 1)
     counts |= dict.fromkeys(("atlas_rollouts", "rehearsed_designs"), 1)
@@ -78,15 +78,17 @@ def test_design_reward_equals_the_atlas_learnability():
     record = DesignUpdateRecord(**counts, **floats, reward_mean=score, reward_best=score)
     assert record.reward_best == score  # above 1, for the estimate has no bias
     unsolved_atlas = make_atlas(config, lambda group, hole_ratio: 0)
-    assert score_design(make_edits(config, "+"), view, Guard(), unsolved_atlas) == 0.0
+    assert score_design(make_edits(config, "+"), view, StepLimit(), unsolved_atlas) == 0.0
     hole_atlas = make_atlas(config, lambda group, hole_ratio: 2 if hole_ratio else 0)
-    scores = [score_design(make_edits(config, sign), view, Guard(), hole_atlas) for sign in "-=+"]
+    scores = [
+        score_design(make_edits(config, sign), view, StepLimit(), hole_atlas) for sign in "-=+"
+    ]
     assert scores[0] < scores[1] < scores[2]
-    assert score_design("n3 up up up", view, Guard(), atlas) is None
+    assert score_design("n3 up up up", view, StepLimit(), atlas) is None
     empty_atlas = DesignAtlas(
         cells=tuple(cell.model_copy(update={"boards": (0,) * 5}) for cell in atlas.cells)
     )
-    assert score_design(make_edits(config, "+"), view, Guard(), empty_atlas) is None
+    assert score_design(make_edits(config, "+"), view, StepLimit(), empty_atlas) is None
 
 
 def make_design_text(config: RunConfig, hole_ratio: float) -> str:
@@ -132,7 +134,7 @@ def learning_run(
     run.directory.path.mkdir()
     atlas = make_atlas(config, lambda group, hole_ratio: 2 if hole_ratio else 0)
     view = SimpleNamespace(current=config.environment.initial, domain=get_domain(config))
-    settings = SimpleNamespace(guard=Guard())
+    settings = SimpleNamespace(step_limit=StepLimit())
     monkeypatch.setattr(phase, "check_rollout", lambda *_: None)
     monkeypatch.setattr(phase, "get_or_measure_atlas", lambda *_: SimpleNamespace(atlas=atlas))
     monkeypatch.setattr(phase, "make_stage_view", lambda *_: view)
@@ -173,9 +175,9 @@ def test_learning_raises_the_probability_of_good_designs(learning_run):
     records = run.directory.stage(1).design_learning.read()
     assert [record.update for record in records] == [1, 2, 3]
     assert {(record.designs, record.usable) for record in records} == {(8, 6)}
-    best_score = score_design(texts[0], view, Guard(), atlas)
+    best_score = score_design(texts[0], view, StepLimit(), atlas)
     assert records[0].reward_best == pytest.approx(best_score, rel=1e-5)
-    worst_score = score_design(texts[1], view, Guard(), atlas)
+    worst_score = score_design(texts[1], view, StepLimit(), atlas)
     assert records[0].reward_mean == pytest.approx((3 * best_score + 3 * worst_score) / 8, rel=1e-5)
     tokens = sum(len(sampler._answers[index % 3]) for index in range(8))
     assert compute_learning_cost(records) == Costs(

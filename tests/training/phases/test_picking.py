@@ -13,7 +13,7 @@ from tests.training.fake_run import without_vllm
 from tests.training.update_records import make_update
 from training import loop
 from training.errors import UserError
-from training.phases.picking import compute_picking_cost, draw_pool, get_stage_instances
+from training.phases.picking import compute_selection_cost, draw_pool, get_stage_instances
 from training.phases.validate import validation_set
 from training.rollout.instances import InstanceSet
 from training.run.directory import RunDirectory
@@ -53,17 +53,17 @@ def test_sfl_picks_half_solved_boards(validation, tmp_path: Path):
     boards = get_stage_instances(config, directory, 1, initial, validation)
     board_counts = Counter(list_texts(boards.instances))
     assert sum(board_counts.values()) == config.stages.instances
-    picked_counts = [board_counts[list_texts(pool)[row]] for row in best_rows]
-    # Half of 32 boards are picked ones; the pool's come at random.
-    assert min(picked_counts) >= 1
-    assert sum(picked_counts) >= 16
+    selected_counts = [board_counts[list_texts(pool)[row]] for row in best_rows]
+    # Half of 32 boards are selected; the others are random boards of the pool.
+    assert min(selected_counts) >= 1
+    assert sum(selected_counts) >= 16
     assert set(board_counts) <= set(list_texts(pool))
     num_boards = sum(report.count for report in boards.draw_reports)
     assert num_boards == len(set(board_counts)) == len(boards.distinct)
     assert sum(values["missing"] for values in boards.statistics.values()) == 0
     repeated_boards = get_stage_instances(config, directory, 1, initial, validation)
     assert list_texts(repeated_boards.instances) == list_texts(boards.instances)
-    assert compute_picking_cost(stage).probe_rollouts == 4 * len(pool)
+    assert compute_selection_cost(stage).probe_rollouts == 4 * len(pool)
 
     stage.picks.write(PicksRecord(stage=1, answers=4, valid=(1, 2)))
     with pytest.raises(UserError, match=r"valid must have .* boards, got 2"):
@@ -109,5 +109,5 @@ def test_ledger_counts_answers_to_the_pool(method: str, tmp_path: Path):
         loop.run(make_config(method), tmp_path)
     stage = RunDirectory(tmp_path).stage(2)
     spent = stage.decision.read().spent
-    assert spent.probe_rollouts == compute_picking_cost(stage).probe_rollouts
+    assert spent.probe_rollouts == compute_selection_cost(stage).probe_rollouts
     assert (spent.probe_rollouts > 0) == (method == "sfl")
