@@ -170,7 +170,7 @@ def compare_chunk(
             continue
         row["undecided"] += bool(truth.undecided)
         row["cbs_gave_up"] += truth.cbs_gave_up
-        errors = oracles.mistakes(grid, truth, answer)
+        errors = oracles.find_mistakes(grid, truth, answer)
         row["mismatches"] += bool(errors)
         if errors:
             disputes.append(dispute | {"mismatches": errors})
@@ -245,7 +245,7 @@ def main() -> int:
     parser.add_argument("--json", metavar="FILE", type=Path, help="write the result here, too")
     args = parser.parse_args()
     kinds, chunks = list_strata(), []
-    with oracles.judging_pool(os.cpu_count() or 1) as pool:
+    with oracles.start_judging_pool(os.cpu_count() or 1) as pool:
         for start in range(0, args.boards, CHUNK_SIZE):
             stop = min(start + CHUNK_SIZE, args.boards)
             chunks.append(compare_chunk(args.seed, start, stop, kinds, pool))

@@ -13,8 +13,8 @@ from benchmarks.oracles.boards import (
     distances_to,
     hole_count,
     neighbours,
+    parse_board,
     random_grid,
-    read,
     sum_of_distances,
 )
 from benchmarks.oracles.cbs import cbs_sum_of_costs
@@ -25,12 +25,12 @@ from benchmarks.oracles.judging import (
     OracleError,
     SolverAnswer,
     Truth,
+    classify_board,
+    find_mistakes,
     judge,
     judge_all,
-    judging_pool,
-    kind_of_board,
-    mistakes,
+    start_judging_pool,
 )
+from benchmarks.oracles.plan_checker import check_plan, count_waits_before_arrival
 from benchmarks.oracles.sat import GaveUpError, sat_makespan, sat_sum_of_costs
-from benchmarks.oracles.solvability import solvable
-from benchmarks.oracles.walker import check, waits_before_arrival
+from benchmarks.oracles.solvability import has_plan

@@ -5,12 +5,16 @@ from collections import deque
 from dataclasses import dataclass
 
 MOVES = {0: (0, 0), 1: (-1, 0), 2: (1, 0), 3: (0, -1), 4: (0, 1)}
+"""(row, column) offsets by action number: WAIT, UP, DOWN, LEFT, RIGHT."""
+
 STARTS, GOALS = "SsABC", "Ggabc"
+"""Letters of the agents' starts and goals, in the order of the agents."""
+
 GridCell = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class GridBoard:
+class ParsedBoard:
     """A grid read cell by cell: `free` holds the cells that are not holes."""
 
     size: int
@@ -19,18 +23,18 @@ class GridBoard:
     goals: tuple[GridCell, ...]
 
 
-Board = list[str] | GridBoard
+BoardLike = list[str] | ParsedBoard
 """A grid of letters, or a parsed board: letters can't show an agent that starts on a goal."""
 
 
-def read(grid: Board) -> GridBoard:
+def parse_board(grid: BoardLike) -> ParsedBoard:
     """Read a grid with one letter per cell, separated by spaces; return other boards as given."""
-    if isinstance(grid, GridBoard):
+    if isinstance(grid, ParsedBoard):
         return grid
     letters = {(r, c): x for r, row in enumerate(grid) for c, x in enumerate(row.split(" "))}
     cells = {x: cell for cell, x in letters.items() if x not in "FH"}
     num_agents = len(cells) // 2
-    return GridBoard(
+    return ParsedBoard(
         size=len(grid),
         free=frozenset(cell for cell, x in letters.items() if x != "H"),
         starts=tuple(cells[x] for x in STARTS[:num_agents]),
@@ -38,14 +42,14 @@ def read(grid: Board) -> GridBoard:
     )
 
 
-def neighbours(board: GridBoard, cell: GridCell) -> list[GridCell]:
+def neighbours(board: ParsedBoard, cell: GridCell) -> list[GridCell]:
     """List the free cells one move away."""
     r, c = cell
     adjacent = ((r - 1, c), (r + 1, c), (r, c - 1), (r, c + 1))
     return [neighbour for neighbour in adjacent if neighbour in board.free]
 
 
-def distances_to(board: GridBoard, goal: GridCell) -> dict[GridCell, int]:
+def distances_to(board: ParsedBoard, goal: GridCell) -> dict[GridCell, int]:
     """Compute breadth-first distances from every cell that can reach the goal."""
     distances = {goal: 0}
     queue = deque([goal])
@@ -58,7 +62,7 @@ def distances_to(board: GridBoard, goal: GridCell) -> dict[GridCell, int]:
     return distances
 
 
-def solo_distances(board: GridBoard) -> list[int] | None:
+def solo_distances(board: ParsedBoard) -> list[int] | None:
     """Compute the distance of each agent to its goal; None if one can't reach it."""
     pairs = zip(board.starts, board.goals, strict=True)
     lengths = [distances_to(board, goal).get(start) for start, goal in pairs]
@@ -66,9 +70,9 @@ def solo_distances(board: GridBoard) -> list[int] | None:
     return distances if len(distances) == len(lengths) else None
 
 
-def sum_of_distances(grid: Board) -> int | None:
+def sum_of_distances(grid: BoardLike) -> int | None:
     """Compute the sum of the agents' distances to their goals; None if one can't reach it."""
-    distances = solo_distances(read(grid))
+    distances = solo_distances(parse_board(grid))
     return None if distances is None else sum(distances)
 
 
@@ -86,7 +90,7 @@ def random_grid(
     letters = dict.fromkeys(cells, "F") | dict.fromkeys(cells[:num_holes], "H")
     free_cells = cells[num_holes:]
     if together:
-        component = _largest_component(GridBoard(size, frozenset(free_cells), (), ()))
+        component = _largest_component(ParsedBoard(size, frozenset(free_cells), (), ()))
         if len(component) >= 2 * agents:
             free_cells = [cell for cell in free_cells if cell in component]
     for i in range(agents):
@@ -100,7 +104,7 @@ def hole_count(size: int, hole_ratio: float) -> int:
     return int(hole_ratio * size * size + 1e-9)
 
 
-def _largest_component(board: GridBoard) -> set[GridCell]:
+def _largest_component(board: ParsedBoard) -> set[GridCell]:
     largest_component: set[GridCell] = set()
     unseen_cells = set(board.free)
     while unseen_cells:

@@ -1,9 +1,9 @@
 """Optimal sum of costs by Conflict-Based Search in C++ (w9-pathfinding)."""
 
-from benchmarks.oracles.boards import Board, read
+from benchmarks.oracles.boards import BoardLike, parse_board
 
 
-def cbs_sum_of_costs(grid: Board, seconds: float = 10.0) -> int | None:
+def cbs_sum_of_costs(grid: BoardLike, seconds: float = 10.0) -> int | None:
     """Compute the optimal sum of costs by Conflict-Based Search.
 
     The board must be solvable; CBS does not terminate on other boards. None means that CBS gave up,
@@ -12,7 +12,7 @@ def cbs_sum_of_costs(grid: Board, seconds: float = 10.0) -> int | None:
     from w9_pathfinding.envs import Grid
     from w9_pathfinding.mapf import CBS
 
-    board = read(grid)
+    board = parse_board(grid)
     weights = [
         [1 if (r, c) in board.free else -1 for c in range(board.size)] for r in range(board.size)
     ]

@@ -4,14 +4,14 @@ import heapq
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from benchmarks.oracles.boards import Board, GridCell, distances_to, neighbours, read
+from benchmarks.oracles.boards import BoardLike, GridCell, distances_to, neighbours, parse_board
 
 Joint = tuple[GridCell, ...]
 
 
-def least_makespan(grid: Board) -> int | None:
+def least_makespan(grid: BoardLike) -> int | None:
     """Compute the optimal makespan by breadth-first search; None if the board is unsolvable."""
-    board = read(grid)
+    board = parse_board(grid)
     choices = {cell: [cell, *neighbours(board, cell)] for cell in board.free}
     seen_cells = {board.starts}
     frontier = [board.starts]
@@ -30,14 +30,14 @@ def least_makespan(grid: Board) -> int | None:
     return None
 
 
-def least_sum_of_costs(grid: Board) -> tuple[int, bool] | None:
+def least_sum_of_costs(grid: BoardLike) -> tuple[int, bool] | None:
     """Compute the optimal sum of costs and whether every optimal plan has a wait.
 
     This is A* over (cells, retired agents), ordered by cost, then by the number of waits. An agent
     can retire at its goal at no cost and then stays there; each earlier step costs one.
     Return None if no plan exists.
     """
-    board = read(grid)
+    board = parse_board(grid)
     agents = range(len(board.starts))
     to_goal = [distances_to(board, goal) for goal in board.goals]
     if any(board.starts[i] not in to_goal[i] for i in agents):
@@ -74,13 +74,13 @@ def least_sum_of_costs(grid: Board) -> tuple[int, bool] | None:
     return None
 
 
-def arrival_times(grid: Board, max_time: int) -> set[tuple[int, ...]]:
+def arrival_times(grid: BoardLike, max_time: int) -> set[tuple[int, ...]]:
     """Return all vectors of arrival times of plans with at most `max_time` steps.
 
     This is a breadth-first search over (cells, retirement times). An agent at its goal can retire
     and then stays there.
     """
-    board = read(grid)
+    board = parse_board(grid)
     agents = range(len(board.starts))
     choices = {cell: [cell, *neighbours(board, cell)] for cell in board.free}
     frontier: set[Any] = {(board.starts, (None,) * len(board.starts))}  # cells, arrivals

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 
-from benchmarks.oracles.boards import Board, read, sum_of_distances
+from benchmarks.oracles.boards import BoardLike, parse_board, sum_of_distances
 from benchmarks.oracles.cbs import cbs_sum_of_costs
 from benchmarks.oracles.joint import least_makespan, least_sum_of_costs
+from benchmarks.oracles.plan_checker import check_plan, count_waits_before_arrival
 from benchmarks.oracles.sat import GaveUpError, SatOptimum, sat_makespan, sat_sum_of_costs
-from benchmarks.oracles.solvability import solvable
-from benchmarks.oracles.walker import check, waits_before_arrival
+from benchmarks.oracles.solvability import has_plan
 
 JUDGING_CONFLICTS = 200_000
 """SAT conflicts after which `judge` gives up a formula, some seconds."""
@@ -53,14 +53,14 @@ class SolverAnswer:
     makespan_plan: list[list[int]]
 
 
-def judge(grid: Board) -> Truth:
+def judge(grid: BoardLike) -> Truth:
     """Ask every oracle that can handle the board's size, and compare their answers.
 
     Raises:
         OracleError: Two oracles contradict each other.
     """
-    is_solvable = solvable(grid)
-    board = read(grid)
+    is_solvable = has_plan(grid)
+    board = parse_board(grid)
     joint_cells = math.perm(len(board.free), len(board.starts))
     blocked_by_agents = not is_solvable and sum_of_distances(grid) is not None
     is_small = joint_cells <= (_MAX_BLOCKED_JOINT_CELLS if blocked_by_agents else _MAX_JOINT_CELLS)
@@ -106,13 +106,13 @@ def judge_all(grids: Sequence[list[str]], num_workers: int = 2) -> Iterator[Trut
 
     The work starts immediately, before the first verdict is read.
     """
-    pool = judging_pool(num_workers)
+    pool = start_judging_pool(num_workers)
     truths = pool.map(judge, grids, chunksize=8)
     pool.shutdown(wait=False)
     return truths
 
 
-def judging_pool(num_workers: int) -> ProcessPoolExecutor:
+def start_judging_pool(num_workers: int) -> ProcessPoolExecutor:
     """Start a process pool for `judge`.
 
     Processes are spawned, because processes forked from one with JAX threads can hang.
@@ -120,7 +120,7 @@ def judging_pool(num_workers: int) -> ProcessPoolExecutor:
     return ProcessPoolExecutor(num_workers, multiprocessing.get_context("spawn"))
 
 
-def mistakes(grid: Board, truth: Truth, answer: SolverAnswer) -> list[str]:
+def find_mistakes(grid: BoardLike, truth: Truth, answer: SolverAnswer) -> list[str]:
     """List the mistakes of an answer; UNKNOWN is never wrong, and undecided fields are skipped."""
     if answer.status == "UNKNOWN":
         return []
@@ -134,7 +134,7 @@ def mistakes(grid: Board, truth: Truth, answer: SolverAnswer) -> list[str]:
         if field not in truth.undecided and value != expected:
             errors.append(f"{field}: {value}, {expected} is right")
     for name, field in (("plan", "sum_of_costs"), ("makespan_plan", "makespan")):
-        verdict = check(grid, getattr(answer, name))
+        verdict = check_plan(grid, getattr(answer, name))
         if verdict.failure is not None:
             errors.append(f"{name}: {verdict.failure} of agent {verdict.agent} at {verdict.time}")
         elif getattr(verdict, field) != getattr(answer, field):
@@ -142,7 +142,7 @@ def mistakes(grid: Board, truth: Truth, answer: SolverAnswer) -> list[str]:
     return errors
 
 
-def kind_of_board(grid: Board, truth: Truth) -> str:
+def classify_board(grid: BoardLike, truth: Truth) -> str:
     """Return the kind of a board in words; tests require that every kind occurs."""
     distance_sum = sum_of_distances(grid)
     if distance_sum is None:
@@ -154,19 +154,19 @@ def kind_of_board(grid: Board, truth: Truth) -> str:
     return f"needs_wait={truth.needs_wait}, excess {min(truth.sum_of_costs - distance_sum, 2)}"
 
 
-def _check_witnesses(grid: Board, makespan: SatOptimum | None, cost: SatOptimum | None) -> None:
+def _check_witnesses(grid: BoardLike, makespan: SatOptimum | None, cost: SatOptimum | None) -> None:
     if makespan is not None:
-        verdict = check(grid, makespan.plan)
+        verdict = check_plan(grid, makespan.plan)
         values = (verdict.failure, verdict.makespan)
         _require_equal(grid, "makespan of the plan", values, (None, makespan.value))
     if cost is not None:
-        verdict = check(grid, cost.plan)
+        verdict = check_plan(grid, cost.plan)
         values = (verdict.failure, verdict.sum_of_costs)
         _require_equal(grid, "sum of costs of the plan", values, (None, cost.value))
-        waits = waits_before_arrival(grid, cost.plan) > 0
+        waits = count_waits_before_arrival(grid, cost.plan) > 0
         _require_equal(grid, "waits of the plan", waits, cost.needs_wait)
 
 
-def _require_equal(grid: Board, label: str, value: object, other_value: object) -> None:
+def _require_equal(grid: BoardLike, label: str, value: object, other_value: object) -> None:
     if value != other_value:
         raise OracleError(f"{label}: {value} against {other_value} on {grid}")

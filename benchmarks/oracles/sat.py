@@ -3,7 +3,7 @@
 A variable per agent, time and cell means that the agent is there. For each variable, a clause of
 the agent's walk requires one of the adjacent cells at the next time. All other clauses on cells are
 negative. A model may therefore place an agent in several cells at once, but every walk that follows
-true variables from the start satisfies all clauses. Callers check the walks with `walker.check`.
+true variables from the start satisfies all clauses. Callers check the walks with `check_plan`.
 
 The sum of costs is encoded as in MDD-SAT (Surynek, Felner, Stern and Boyarski 2016): agent i with
 the individual distance d_i costs more than d_i + s if and only if it is not settled at that time.
@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from pysat.solvers import Solver
 
 from benchmarks.oracles.boards import (
-    Board,
-    GridBoard,
+    BoardLike,
     GridCell,
+    ParsedBoard,
     distances_to,
     neighbours,
-    read,
+    parse_board,
     solo_distances,
 )
 
@@ -50,7 +50,7 @@ class SatOptimum:
 
 
 def sat_makespan(
-    grid: Board, max_steps: int = MAX_STEPS, conflicts: int = CONFLICTS
+    grid: BoardLike, max_steps: int = MAX_STEPS, conflicts: int = CONFLICTS
 ) -> SatOptimum | None:
     """Compute the optimal makespan: the first satisfiable horizon from the longest distance on.
 
@@ -59,7 +59,7 @@ def sat_makespan(
     Raises:
         GaveUpError: One of the formulas took more conflicts than allowed.
     """
-    board = read(grid)
+    board = parse_board(grid)
     distances = solo_distances(board)
     if distances is None:
         return None
@@ -72,7 +72,7 @@ def sat_makespan(
 
 
 def sat_sum_of_costs(
-    grid: Board, max_cost: int = MAX_STEPS, conflicts: int = CONFLICTS
+    grid: BoardLike, max_cost: int = MAX_STEPS, conflicts: int = CONFLICTS
 ) -> SatOptimum | None:
     """Compute the optimal sum of costs, and whether every optimal plan has a wait.
 
@@ -82,7 +82,7 @@ def sat_sum_of_costs(
     Raises:
         GaveUpError: One of the formulas took more conflicts than allowed.
     """
-    board = read(grid)
+    board = parse_board(grid)
     distances = solo_distances(board)
     if distances is None:
         return None
@@ -110,7 +110,7 @@ def _is_satisfiable(solver: Solver, assumptions: list[int], conflicts: int) -> b
 class _Formula:
     """Walks of all agents without conflicts, with agent i at its goal from step lengths[i] on."""
 
-    def __init__(self, board: GridBoard, lengths: Sequence[int]) -> None:
+    def __init__(self, board: ParsedBoard, lengths: Sequence[int]) -> None:
         self.board = board
         self.lengths = lengths
         self.horizon = max(lengths)

@@ -11,7 +11,14 @@ order, they can reach their own goals if and only if the required permutation is
 from collections import deque
 from collections.abc import Iterator
 
-from benchmarks.oracles.boards import Board, GridBoard, GridCell, distances_to, neighbours, read
+from benchmarks.oracles.boards import (
+    BoardLike,
+    GridCell,
+    ParsedBoard,
+    distances_to,
+    neighbours,
+    parse_board,
+)
 
 MAX_AGENTS = 5
 
@@ -19,13 +26,13 @@ _Joint = tuple[GridCell, ...]
 _Permutation = tuple[int, ...]
 
 
-def solvable(grid: Board) -> bool:
+def has_plan(grid: BoardLike) -> bool:
     """Return whether the board has a plan; exact for up to five agents.
 
     Raises:
         ValueError: The board has more agents.
     """
-    board = read(grid)
+    board = parse_board(grid)
     if len(board.starts) > MAX_AGENTS:
         raise ValueError(f"grid must have at most {MAX_AGENTS} agents, got {len(board.starts)}.")
     groups: dict[frozenset[GridCell], list[int]] = {}
@@ -42,7 +49,7 @@ def solvable(grid: Board) -> bool:
     )
 
 
-def _are_solvable(board: GridBoard, starts: _Joint, goals: _Joint) -> bool:
+def _are_solvable(board: ParsedBoard, starts: _Joint, goals: _Joint) -> bool:
     """Return whether agents of one connected component can reach their goals."""
     # The search may begin at any reachable set. Agents close together near a junction change
     # places within a few moves, so the search from there ends early.
@@ -69,7 +76,7 @@ def _are_solvable(board: GridBoard, starts: _Joint, goals: _Joint) -> bool:
     return False
 
 
-def _elementary_moves(board: GridBoard, cells: _Joint) -> Iterator[_Joint]:
+def _elementary_moves(board: ParsedBoard, cells: _Joint) -> Iterator[_Joint]:
     """Yield moves of one agent into an empty cell, and rotations of four agents in a square."""
     agents = {cell: i for i, cell in enumerate(cells)}
     for i, cell in enumerate(cells):
@@ -86,7 +93,7 @@ def _elementary_moves(board: GridBoard, cells: _Joint) -> Iterator[_Joint]:
             yield tuple(next_cells)
 
 
-def _choose_gathering_cells(board: GridBoard, starts: _Joint) -> list[GridCell]:
+def _choose_gathering_cells(board: ParsedBoard, starts: _Joint) -> list[GridCell]:
     """Return as many cells as agents: those nearest to a cell with the most neighbours."""
     component = distances_to(board, starts[0])
     centre = max(component, key=lambda cell: (len(neighbours(board, cell)), cell))
@@ -94,7 +101,7 @@ def _choose_gathering_cells(board: GridBoard, starts: _Joint) -> list[GridCell]:
     return [cell for _, cell in nearest[: len(starts)]]
 
 
-def _move_onto(board: GridBoard, agents: _Joint, targets: list[GridCell]) -> _Joint:
+def _move_onto(board: ParsedBoard, agents: _Joint, targets: list[GridCell]) -> _Joint:
     """Move the agents onto the targets in some order; return their joint cells.
 
     For each empty target, an agent outside the targets walks there. If another agent blocks its

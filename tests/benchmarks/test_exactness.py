@@ -24,7 +24,7 @@ def _use_small_boards(monkeypatch: pytest.MonkeyPatch):
 
 @pytest.fixture(scope="module")
 def pool():
-    with oracles.judging_pool(1) as pool:
+    with oracles.start_judging_pool(1) as pool:
         yield pool
 
 

@@ -33,7 +33,7 @@ def _is_optimal(grid: list[str], plan: tuple[tuple[int, ...], ...]) -> bool:
     """Return whether a plan is valid and optimal according to the oracles."""
     length = max(map(len, plan))
     padded_plan = [[*actions, *[0] * (length - len(actions))] for actions in plan]
-    verdict = oracles.check(grid, [list(step) for step in zip(*padded_plan, strict=True)])
+    verdict = oracles.check_plan(grid, [list(step) for step in zip(*padded_plan, strict=True)])
     optimum = oracles.least_sum_of_costs(grid)
     return verdict.failure is None and optimum is not None and verdict.sum_of_costs == optimum[0]
 

@@ -31,7 +31,7 @@ def solutions(boards):
 
 
 def find_shortest_path_length(grid):
-    distances = solo_distances(oracles.read(grid))
+    distances = solo_distances(oracles.parse_board(grid))
     return None if distances is None else distances[0]
 
 

@@ -16,7 +16,7 @@ def test_distances_match_breadth_first_search():
     fields = jax.jit(jax.vmap(jaxlake.distances))(boards.holes, boards.goals[:, 0])
     assert fields.dtype == np.int16
     for grid, field in zip(grids, np.asarray(fields), strict=True):
-        board = oracles.read(grid)
+        board = oracles.parse_board(grid)
         expected = np.full((10, 10), jaxlake.UNREACHABLE)
         for (r, c), steps in oracles.distances_to(board, board.goals[0]).items():
             expected[r, c] = steps

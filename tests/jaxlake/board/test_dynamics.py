@@ -49,7 +49,7 @@ def test_joint_actions_match_python_reference():
         for i, actions in enumerate(joint_actions.tolist()):
             flags = _group_agents_by_flag(jax.tree.map(lambda leaf, i=i: leaf[i], results))
             violations = [(name, agents[0]) for name, agents in flags.items() if agents]
-            verdict = oracles.check(grid, [actions])
+            verdict = oracles.check_plan(grid, [actions])
             if verdict.failure in (None, "goal_not_reached"):
                 assert violations == [], (grid, actions)
             else:

@@ -9,7 +9,7 @@ import pytest
 
 import jaxlake
 from benchmarks import oracles
-from benchmarks.oracles.boards import GridBoard
+from benchmarks.oracles.boards import ParsedBoard
 from jaxlake import Failure, Solution, Status
 from jaxlake.board.dynamics import as_actions
 from jaxlake.board.instance import pad_instance
@@ -22,7 +22,7 @@ MAX_AGENTS, UNKNOWN_ACTIONS = 4, (-3, 5, 99)
 
 def _draw_board_and_plan(
     rng: random.Random, size: int, num_agents: int
-) -> tuple[GridBoard, list[list[int]]]:
+) -> tuple[ParsedBoard, list[list[int]]]:
     """Return a board whose goals are the ends of a random valid walk, and that walk."""
     while True:
         free_cells = [(r, c) for r in range(size) for c in range(size) if rng.random() < 0.8]
@@ -48,7 +48,7 @@ def _draw_board_and_plan(
             plan.append(actions)
             cells = next_cells
         if all(start != goal for start, goal in zip(starts, cells, strict=True)):
-            return GridBoard(size, frozenset(free_cells), tuple(starts), tuple(cells)), plan
+            return ParsedBoard(size, frozenset(free_cells), tuple(starts), tuple(cells)), plan
 
 
 def _corrupt_plan(rng: random.Random, plan: list[list[int]]) -> list[list[int]]:
@@ -62,7 +62,7 @@ def _corrupt_plan(rng: random.Random, plan: list[list[int]]) -> list[list[int]]:
     return plan[: rng.choice([len(plan)] * 3 + [rng.randrange(len(plan) + 1)])]
 
 
-def _find_agents_at_goal(board: GridBoard, plan: list[list[int]], num_steps: int) -> list[bool]:
+def _find_agents_at_goal(board: ParsedBoard, plan: list[list[int]], num_steps: int) -> list[bool]:
     at_goal = []
     for i, (r, c) in enumerate(board.starts):
         for actions in plan[:num_steps]:
@@ -112,7 +112,7 @@ def corrupted_plans():
     with pytest.MonkeyPatch.context() as patch:
         for action in UNKNOWN_ACTIONS:
             patch.setitem(oracles.MOVES, action, (100, 100))
-        verdicts = [oracles.check(grid, plan) for grid, plan in zip(grids, plans, strict=True)]
+        verdicts = [oracles.check_plan(grid, plan) for grid, plan in zip(grids, plans, strict=True)]
         at_goal = [
             _find_agents_at_goal(grid, plan, len(plan) if verdict.time is None else verdict.time)
             for grid, plan, verdict in zip(grids, plans, verdicts, strict=True)
@@ -177,7 +177,7 @@ def test_verify_detects_every_hole(size):
     padded_boards = [pad_instance(jaxlake.parse_grid(grid), size, MAX_AGENTS) for grid in grids]
     boards, actions = jaxlake.stack_instances(padded_boards), np.array(plans, np.int8)
     outcomes = _verify_all(boards, actions, lengths, parsed, optima)
-    verdicts = [oracles.check(grid, plan) for grid, plan in zip(grids, plans, strict=True)]
+    verdicts = [oracles.check_plan(grid, plan) for grid, plan in zip(grids, plans, strict=True)]
     failures = [Failure(kind).label for kind in np.asarray(outcomes.failure)]
     assert failures == [verdict.failure or "none" for verdict in verdicts]
     failure_places = list(zip(outcomes.agent.tolist(), outcomes.time.tolist(), strict=True))

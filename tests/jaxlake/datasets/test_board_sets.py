@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import jaxlake
-from benchmarks.oracles import check, least_makespan, least_sum_of_costs
+from benchmarks.oracles import check_plan, least_makespan, least_sum_of_costs
 from jaxlake import format_grid
 from jaxlake.datasets import (
     DatasetError,
@@ -120,8 +120,13 @@ def test_stored_plans_and_optima_match_their_boards(board_set):
             cost = least_sum_of_costs(list(grid))
             assert cost == (solution.sum_of_costs, solution.needs_wait)
             assert least_makespan(list(grid)) == solution.makespan
-            assert check(list(grid), solution.plan.tolist()).sum_of_costs == solution.sum_of_costs
-            assert check(list(grid), solution.makespan_plan.tolist()).makespan == solution.makespan
+            assert (
+                check_plan(list(grid), solution.plan.tolist()).sum_of_costs == solution.sum_of_costs
+            )
+            assert (
+                check_plan(list(grid), solution.makespan_plan.tolist()).makespan
+                == solution.makespan
+            )
 
 
 def test_set_does_not_depend_on_workers_or_process_settings(board_set, tmp_path):

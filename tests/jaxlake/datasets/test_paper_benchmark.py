@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks.oracles import MOVES, check, hole_count, least_makespan, least_sum_of_costs
+from benchmarks.oracles import MOVES, check_plan, hole_count, least_makespan, least_sum_of_costs
 from jaxlake import format_grid
 from jaxlake.datasets import Benchmark, paper_benchmark, read_published
 from jaxlake.datasets.paper_benchmark import (
@@ -67,7 +67,9 @@ def test_rows_describe_their_boards(benchmark):
         assert row["makespan"] == least_makespan(grid)
         num_steps = max(map(len, row["plan"]))
         plan = [[ACTIONS[a] for a in p] + [0] * (num_steps - len(p)) for p in row["plan"]]
-        assert check(grid, [list(step) for step in zip(*plan, strict=True)]).sum_of_costs == cost
+        assert (
+            check_plan(grid, [list(step) for step in zip(*plan, strict=True)]).sum_of_costs == cost
+        )
 
 
 def test_feasible_rows_are_kept(benchmark):

@@ -8,7 +8,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from benchmarks.oracles import random_grid, read
+from benchmarks.oracles import parse_board, random_grid
 from jaxlake import format_grid
 from jaxlake.datasets import DatasetError, find_board, read_published
 from jaxlake.datasets.published import find_boards
@@ -37,7 +37,7 @@ FORMAT = "Answer with one line an agent, such as\nAgent 0: RIGHT, DOWN\nAgent 1:
 
 
 def make_sentences(grid):
-    board = read(grid)
+    board = parse_board(grid)
     return "".join(
         f"Agent {i} needs to go from {start} to {goal}\n"
         for i, (start, goal) in enumerate(zip(board.starts, board.goals, strict=True))
@@ -45,7 +45,7 @@ def make_sentences(grid):
 
 
 def make_prompt(grid, *, sentences=True):
-    num_agents = len(read(grid).starts)
+    num_agents = len(parse_board(grid).starts)
     task_text = make_sentences(grid) if sentences else ""
     return "\n".join(
         [LEGEND.format(k=num_agents), RULES, EXAMPLE, "Now the task:", *grid, task_text, FORMAT]
@@ -55,8 +55,8 @@ def make_prompt(grid, *, sentences=True):
 def make_rows(grids):
     return [
         {
-            "sample_id": f"{len(read(g).starts)}ag_{len(g)}x{len(g)}_hr0.2_{i:03d}",
-            "num_agents": len(read(g).starts),
+            "sample_id": f"{len(parse_board(g).starts)}ag_{len(g)}x{len(g)}_hr0.2_{i:03d}",
+            "num_agents": len(parse_board(g).starts),
             "text": make_prompt(g),
         }
         for i, g in enumerate(grids)
@@ -88,7 +88,7 @@ def test_find_board_skips_legends_and_examples(grids):
         for sentences in (True, False):
             text = make_prompt(grid, sentences=sentences)
             assert 1100 < len(text) < 3200
-            num_agents = len(read(grid).starts)
+            num_agents = len(parse_board(grid).starts)
             assert format_grid(find_board(text, num_agents=num_agents, size=len(grid))) == grid
             if sentences:
                 assert format_grid(find_board(text)) == grid

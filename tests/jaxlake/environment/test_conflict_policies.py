@@ -27,7 +27,7 @@ def crowded_boards():
         num_agents = rng.randint(2, 4 if size == 3 else MAX_AGENTS)
         grid = oracles.random_grid(rng, size, rng.uniform(0, 0.3), num_agents)
         grids.append(grid)
-        positions.append(rng.sample(sorted(oracles.read(grid).free), num_agents))
+        positions.append(rng.sample(sorted(oracles.parse_board(grid).free), num_agents))
     actions = [[rng.randrange(5) for _ in cells] for cells in positions]
     boards = make_instances(grids, MAX_SIZE, MAX_AGENTS)
     padded_positions = np.zeros((len(grids), MAX_AGENTS, 2), np.int8)
@@ -44,7 +44,7 @@ def _resolve_all(policy, boards, positions, actions):
 
 def _find_staying(grid: list[str], cells: list, actions: list[int], priority: bool) -> set[int]:
     """Return the agents that stay: those in conflict, and those that would run into them."""
-    free = oracles.read(grid).free
+    free = oracles.parse_board(grid).free
     next_cells = [
         (r + oracles.MOVES[a][0], c + oracles.MOVES[a][1])
         for (r, c), a in zip(cells, actions, strict=True)
@@ -83,7 +83,7 @@ def test_conflict_resolution_matches_python_reference(crowded_boards, policy):
         assert result.executed[i][: len(expected)].tolist() == expected, (grid, start_cells[i])
         cells = [tuple(cell) for cell in result.positions[i][: len(expected)].tolist()]
         assert len(set(cells)) == len(cells)
-        assert set(cells) <= oracles.read(grid).free
+        assert set(cells) <= oracles.parse_board(grid).free
         for k, (r, c) in enumerate(start_cells[i]):
             dr, dc = oracles.MOVES[expected[k]]
             assert cells[k] == (r + dr, c + dc)
@@ -125,7 +125,7 @@ def _check_step(grid, starts, actions):
     assert len(free_cells) >= len(starts), "the crowd leaves goals without a cell"
     for k, (r, c) in zip(range(len(starts)), free_cells, strict=False):
         symbols[r][c] = oracles.GOALS[k]
-    verdict = oracles.check([" ".join(row) for row in symbols], [actions])
+    verdict = oracles.check_plan([" ".join(row) for row in symbols], [actions])
     if verdict.failure in (None, "goal_not_reached"):
         return None
     return verdict.failure, verdict.agent

@@ -29,7 +29,7 @@ def scene() -> Scene:
     params = env_params(boards, max_steps=9)
     positions = np.zeros((len(grids), MAX_AGENTS, 2), np.int8)
     for i, grid in enumerate(grids):
-        board = oracles.read(grid)
+        board = oracles.parse_board(grid)
         cells = sorted(board.free)
         agent_cells = (cells[-1], cells[0], cells[len(cells) // 2])[: len(board.starts)]
         positions[i, : len(agent_cells)] = agent_cells
@@ -49,7 +49,7 @@ def _observe(observation, scene):
 
 def _read_boards(scene):
     """Return each board and the cells of its agents."""
-    boards = [oracles.read(grid) for grid in scene.grids]
+    boards = [oracles.parse_board(grid) for grid in scene.grids]
     positions = np.asarray(scene.states.positions).tolist()
     agent_cells = [
         [tuple(cell) for cell in cells[: len(board.starts)]]

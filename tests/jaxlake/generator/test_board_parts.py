@@ -20,7 +20,7 @@ from tests.jaxlake.solver.boards import make_instances, select_rows
 
 def _compute_part(grid, num_parts):
     """Compute the part of a board from its definition."""
-    board = oracles.read(grid)
+    board = oracles.parse_board(grid)
     pairs = list(zip(board.starts, board.goals, strict=True))
     hash_value = 0
     for agent, (start, goal) in enumerate(pairs[1:], start=1):

@@ -74,7 +74,7 @@ def test_boards_match_their_component_and_optimum(generation, index):
     counts = np.zeros((2, params.size.size), int)
     for component, instance, solution in boards:
         grid = jaxlake.format_grid(instance)
-        board = oracles.read(grid)
+        board = oracles.parse_board(grid)
         size = int(params.size[component])
         assert board.size == size
         assert len(board.free) == size**2 - int(
@@ -86,7 +86,7 @@ def test_boards_match_their_component_and_optimum(generation, index):
         cost, needs_wait = oracles.least_sum_of_costs(grid)
         assert Status(int(solution.status)) is Status.OPTIMAL
         assert (solution.sum_of_costs, solution.needs_wait) == (cost, needs_wait)
-        assert oracles.check(grid, solution.plan.tolist()).sum_of_costs == cost
+        assert oracles.check_plan(grid, solution.plan.tolist()).sum_of_costs == cost
         counts[int(needs_wait), component] += 1
     assert len({tuple(jaxlake.format_grid(instance)) for _, instance, _ in boards}) == len(boards)
     assert (counts[0] == result.requested_no_wait - result.shortfall_no_wait).all()
@@ -242,11 +242,11 @@ def test_cells_may_differ_in_agents():
     assert result.filled.all()
     for component, instance, solution in _select_filled(result):
         grid = jaxlake.format_grid(instance)
-        assert len(oracles.read(grid).starts) == int(params.num_agents[component])
+        assert len(oracles.parse_board(grid).starts) == int(params.num_agents[component])
         cost, needs_wait = oracles.least_sum_of_costs(grid)
         assert (solution.sum_of_costs, solution.needs_wait) == (cost, needs_wait)
         plan = solution.plan[:, : int(params.num_agents[component])]
-        assert oracles.check(grid, plan.tolist()).sum_of_costs == cost
+        assert oracles.check_plan(grid, plan.tolist()).sum_of_costs == cost
     wait_counts = np.bincount(result.component[result.solutions.needs_wait], minlength=3)
     assert (wait_counts == result.requested_wait).all()
 

@@ -25,7 +25,7 @@ def _draw_board_and_plan(rng: random.Random) -> tuple[list[str], list[list[int]]
     while True:
         size, num_agents = rng.choice([(2, 1), (3, 2), (4, 3), (5, 5), (6, 2)])
         grid = oracles.random_grid(rng, size, 0.2, num_agents)
-        board = oracles.read(grid)
+        board = oracles.parse_board(grid)
         positions, plan = list(board.starts), []
         for _ in range(rng.randint(1, 5)):
             actions = []
@@ -69,7 +69,7 @@ def test_scores_match_python_reference(examples):
     for (grid, plan, optimum), result in zip(
         examples, score_batch([_format_plan(plan) for plan in plans], grids, optima), strict=True
     ):
-        verdict = oracles.check(grid, plan)
+        verdict = oracles.check_plan(grid, plan)
         assert result.parsed
         assert result.plan == tuple(zip(*plan, strict=True))
         assert result.failure.label == (verdict.failure or "none")

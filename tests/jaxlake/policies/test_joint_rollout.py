@@ -50,8 +50,10 @@ def solved_boards():
 
 def _assert_outcomes_match_oracle(grids, rollout):
     for i, grid in enumerate(grids):
-        num_agents = len(oracles.read(grid).starts)
-        verdict = oracles.check(grid, rollout.actions[i, : rollout.length[i], :num_agents].tolist())
+        num_agents = len(oracles.parse_board(grid).starts)
+        verdict = oracles.check_plan(
+            grid, rollout.actions[i, : rollout.length[i], :num_agents].tolist()
+        )
         failure = Failure(int(rollout.outcome.failure[i]))
         label = None if failure is Failure.NONE else failure.label
         assert label == verdict.failure, grid
@@ -141,7 +143,7 @@ def test_prioritised_plans_are_valid():
     assert valid_mask.mean() > 0.6
     assert not np.isin(rollout.outcome.failure, (Failure.OFF_BOARD, Failure.HOLE)).any()
     for i in np.flatnonzero(valid_mask):
-        board = oracles.read(grids[i])
+        board = oracles.parse_board(grids[i])
         distance = oracles.distances_to(board, board.goals[0])[board.starts[0]]
         cell, arrival = board.starts[0], 0
         for t, action in enumerate(rollout.actions[i, :, 0].tolist()):

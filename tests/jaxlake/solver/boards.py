@@ -14,7 +14,7 @@ import numpy as np
 
 import jaxlake
 from benchmarks import oracles
-from benchmarks.oracles.boards import Board, GridBoard
+from benchmarks.oracles.boards import BoardLike, ParsedBoard
 from jaxlake import Status
 from jaxlake.board.instance import numpy_instance
 from jaxlake.solver import DEFAULT_HORIZON, limits_for, many_slots
@@ -50,11 +50,11 @@ def draw_grids(
     ]
 
 
-def draw_starts_on_goals(seed: int, count: int, **options) -> list[GridBoard]:
+def draw_starts_on_goals(seed: int, count: int, **options) -> list[ParsedBoard]:
     """Return boards of `draw_grids` in which some goals are starts of other agents."""
     rng = random.Random(seed)
     boards = []
-    for board in map(oracles.read, draw_grids(seed, count, **options)):
+    for board in map(oracles.parse_board, draw_grids(seed, count, **options)):
         starts, goals = board.starts, board.starts
         while not set(starts) & set(goals) or any(map(operator.eq, starts, goals)):
             goals = tuple(rng.sample(starts + board.goals, len(starts)))
@@ -62,7 +62,7 @@ def draw_starts_on_goals(seed: int, count: int, **options) -> list[GridBoard]:
     return boards
 
 
-def make_filled_boards(*agent_counts: int) -> list[GridBoard]:
+def make_filled_boards(*agent_counts: int) -> list[ParsedBoard]:
     """Return boards whose 3 to 5 agents fill all free cells, with every assignment of goals."""
     shapes = {
         3: [((0, 0), (0, 1), (0, 2)), ((0, 0), (0, 1), (1, 0))],
@@ -70,19 +70,19 @@ def make_filled_boards(*agent_counts: int) -> list[GridBoard]:
         5: [((0, 0), (0, 1), (1, 0), (1, 1), (2, 1))],
     }
     return [
-        GridBoard(3, frozenset(cells), cells, goals)
+        ParsedBoard(3, frozenset(cells), cells, goals)
         for cells in itertools.chain(*map(shapes.get, agent_counts))
         for goals in itertools.permutations(cells)
         if not any(map(operator.eq, cells, goals))
     ]
 
 
-def make_instances(grids: list[Board], max_size: int, max_agents: int) -> jaxlake.Instance:
+def make_instances(grids: list[BoardLike], max_size: int, max_agents: int) -> jaxlake.Instance:
     return jaxlake.stack_instances([_make_instance(grid, max_size, max_agents) for grid in grids])
 
 
-def _make_instance(grid: Board, max_size: int, max_agents: int) -> jaxlake.Instance:
-    if not isinstance(grid, GridBoard):
+def _make_instance(grid: BoardLike, max_size: int, max_agents: int) -> jaxlake.Instance:
+    if not isinstance(grid, ParsedBoard):
         return jaxlake.parse_grid(grid, max_size=max_size, max_agents=max_agents)
     holes, endpoints = np.ones((max_size, max_size), bool), np.zeros((2, max_agents, 2), np.int8)
     holes[tuple(np.transpose(list(grid.free)))] = False
@@ -172,7 +172,7 @@ def assert_same(actual, expected) -> None:
 
 
 def check_solutions(
-    grids: list[Board],
+    grids: list[BoardLike],
     solutions: jaxlake.Solution,
     truths: list[oracles.Truth],
     slots: np.ndarray | None = None,
@@ -184,16 +184,16 @@ def check_solutions(
     failures = []
     counts: Counter[str] = Counter()
     for i, (grid, truth) in enumerate(zip(grids, truths, strict=True)):
-        num_agents = len(oracles.read(grid).starts)
+        num_agents = len(oracles.parse_board(grid).starts)
         agent_slots = (np.arange(num_agents) if slots is None else slots[i, :num_agents]).tolist()
         answer = _make_oracle_answer(select_rows(solutions, i), agent_slots)
-        mistakes = oracles.mistakes(grid, truth, answer)
+        mistakes = oracles.find_mistakes(grid, truth, answer)
         if mistakes:
             failures.append((grid, mistakes))
-        counts[oracles.kind_of_board(grid, truth)] += 1
+        counts[oracles.classify_board(grid, truth)] += 1
         counts[answer.status] += 1
         if answer.status == "OPTIMAL":
-            is_shortest = oracles.check(grid, answer.plan).makespan == truth.makespan
+            is_shortest = oracles.check_plan(grid, answer.plan).makespan == truth.makespan
             counts["one plan for both optima" if is_shortest else "optima in different plans"] += 1
     assert not failures, f"{len(failures)} boards, such as {failures[:3]}"
     return counts

@@ -39,7 +39,7 @@ def test_staircases_match_enumerated_plans(grids):
     entries = _unpack_entries(_compute_staircases(grids, limits_for()))
     heights = set()
     for b, grid in enumerate(grids):
-        solo_distances = oracles.boards.solo_distances(oracles.read(grid))
+        solo_distances = oracles.boards.solo_distances(oracles.parse_board(grid))
         arrivals = oracles.arrival_times(grid, max(solo_distances) + MAX_DELAY + 2)
         excesses = [(x - solo_distances[0], y - solo_distances[1]) for x, y in arrivals]
         for e in range(MAX_DELAY):

@@ -43,7 +43,7 @@ def _draw_tight_grids(seed: int, count: int, agent_counts: tuple[int, ...]) -> l
         if num_free > size * size:
             continue
         grid = oracles.random_grid(rng, size, 1 - num_free / size**2, num_agents)
-        board = oracles.read(grid)
+        board = oracles.parse_board(grid)
         if len(oracles.distances_to(board, board.starts[0])) == len(board.free):
             grids.append(grid)
     return grids
@@ -54,7 +54,7 @@ def test_tight_boards_are_unsolvable_iff_no_plan_exists():
     grids = _draw_tight_grids(0, 200, (2, 3, 3, 4)) + _draw_tight_grids(1, 2, (5,))
     unsolvable_mask = _find_unsolvable(grids)
     assert (_prove_in_batches(grids) == unsolvable_mask).all()
-    num_agents = np.array([len(oracles.read(grid).starts) for grid in grids])
+    num_agents = np.array([len(oracles.parse_board(grid).starts) for grid in grids])
     assert set(num_agents[unsolvable_mask]) >= {2, 3, 4}
     assert not unsolvable_mask.all()
 
@@ -81,7 +81,7 @@ def test_components_are_independent():
         oracles.random_grid(rng, n, rng.uniform(0.2, 0.6), k, together=rng.random() < 0.6)
         for n, k in [(4, 2), (4, 3), (4, 4), (5, 3), (5, 4), (5, 5)] * 110
     ] + make_filled_boards(3, 4, 5)
-    unsolvable_mask = np.array([not oracles.solvable(grid) for grid in grids])
+    unsolvable_mask = np.array([not oracles.has_plan(grid) for grid in grids])
     assert (_prove_in_batches(grids) == unsolvable_mask).all()
     connected_mask = np.array([oracles.sum_of_distances(grid) is not None for grid in grids])
     assert (unsolvable_mask & connected_mask).sum() > 10
@@ -107,7 +107,7 @@ def test_shared_permutation_search_gives_equal_proofs(boards_at_once):
             for endpoint, letter in zip(endpoints, letters, strict=True):
                 cells[endpoint] = letter
             grids.append([" ".join(cells[size * row : size * row + size]) for row in range(size)])
-        unsolvable_mask = np.array([not oracles.solvable(grid) for grid in grids])
+        unsolvable_mask = np.array([not oracles.has_plan(grid) for grid in grids])
         boards = make_instances(grids, size, MAX_AGENTS)
         arguments = ~boards.holes, boards.starts, boards.goals, boards.agent_mask
         proofs = np.asarray(

@@ -92,10 +92,10 @@ def test_dense_search_matches_all_oracles(solved_boards):
     kinds = set()
     for i, grid in enumerate(grids):
         truth = oracles.judge(grid)
-        answer = _make_oracle_answer(answers, i, len(oracles.read(grid).starts))
-        assert oracles.mistakes(grid, truth, answer) == []
+        answer = _make_oracle_answer(answers, i, len(oracles.parse_board(grid).starts))
+        assert oracles.find_mistakes(grid, truth, answer) == []
         assert (answer.status != "UNKNOWN") == (active_mask[i] and sizes[i] <= AXIS_SIZE - 2)
-        kinds |= {answer.status, oracles.kind_of_board(grid, truth)}
+        kinds |= {answer.status, oracles.classify_board(grid, truth)}
     assert kinds >= {"OPTIMAL", "UNSOLVABLE", "UNKNOWN", "blocked by each other"}
     assert kinds >= {f"needs_wait={wait}, excess 2" for wait in (True, False)}
 
@@ -104,7 +104,7 @@ def test_component_sizes_match_breadth_first_search(solved_boards):
     grids, active_mask, sizes, _ = solved_boards
     assert active_mask.sum() > 50
     for i in np.flatnonzero(active_mask):
-        board = oracles.read(grids[i])
+        board = oracles.parse_board(grids[i])
         expected = 0
         for start in board.starts:
             cells = oracles.distances_to(board, start).keys()
@@ -127,9 +127,9 @@ def test_two_word_sets_match_all_oracles():
         truth = oracles.judge(grid)
         answer = _make_oracle_answer(answers, i, 4)
         assert answer.status != "UNKNOWN"
-        assert oracles.mistakes(grid, truth, answer) == []
-        kinds.add(oracles.kind_of_board(grid, truth))
-        board = oracles.read(grid)
+        assert oracles.find_mistakes(grid, truth, answer) == []
+        kinds.add(oracles.classify_board(grid, truth))
+        board = oracles.parse_board(grid)
         cells = sorted(oracles.distances_to(board, board.goals[-1]))
         # Cells are numbered from 1, row by row; numbers from 32 are in the second word.
         in_second_word = [
@@ -158,10 +158,10 @@ def test_blocks_match_whole_sets_and_oracles(num_slots):
     kinds = set()
     for i, grid in enumerate(grids):
         truth = oracles.judge(grid)
-        answer = _make_oracle_answer(answers, i, len(oracles.read(grid).starts))
-        assert oracles.mistakes(grid, truth, answer) == []
+        answer = _make_oracle_answer(answers, i, len(oracles.parse_board(grid).starts))
+        assert oracles.find_mistakes(grid, truth, answer) == []
         assert (answer.status != "UNKNOWN") == (active_mask[i] and sizes[i] <= 14)
-        kinds |= {answer.status, oracles.kind_of_board(grid, truth)}
+        kinds |= {answer.status, oracles.classify_board(grid, truth)}
     assert kinds >= {"OPTIMAL", "UNSOLVABLE", "UNKNOWN", "blocked by each other"}
     assert kinds >= {f"needs_wait={wait}, excess 2" for wait in (True, False)}
 

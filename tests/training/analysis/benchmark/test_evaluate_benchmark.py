@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from benchmarks.oracles import check
-from benchmarks.oracles.boards import MOVES, read
+from benchmarks.oracles import check_plan
+from benchmarks.oracles.boards import MOVES, parse_board
 from jaxlake.command_line.entry import main
 from tests.paths import ROOT
 from tests.training.analysis.benchmark.boards import read_rows, write_rows
@@ -98,7 +98,7 @@ def judge_strictly(row: dict[str, Any], text: str) -> Verdict:
         return Verdict(failure="parse_error")
     num_steps = max(map(len, moves))
     plan = [[actions[t] if t < len(actions) else 0 for actions in moves] for t in range(num_steps)]
-    outcome = check(row["grid"], plan)  # type: ignore[arg-type]
+    outcome = check_plan(row["grid"], plan)  # type: ignore[arg-type]
     if outcome.failure is not None:
         isr = compute_isr(row["grid"], plan[: outcome.time])
         return Verdict(failure=outcome.failure, isr=isr)
@@ -107,7 +107,7 @@ def judge_strictly(row: dict[str, Any], text: str) -> Verdict:
 
 
 def compute_isr(grid: list[str], steps: list[list[Any]]) -> float:
-    board = read(grid)
+    board = parse_board(grid)
     cells = list(board.starts)
     for actions in steps:
         moves = [MOVES[action] for action in actions]

@@ -1,8 +1,8 @@
-"""Execute a plan step by step and return its first failure or its costs."""
+"""The plan checker executes a plan step by step and returns its first failure or its costs."""
 
 from dataclasses import dataclass
 
-from benchmarks.oracles.boards import MOVES, Board, read
+from benchmarks.oracles.boards import MOVES, BoardLike, parse_board
 
 
 @dataclass(frozen=True)
@@ -16,9 +16,19 @@ class PlanVerdict:
     makespan: int | None
 
 
-def check(grid: Board, plan: list[list[int]]) -> PlanVerdict:
-    """Execute a plan; return its first failure or its costs."""
-    board = read(grid)
+def check_plan(grid: BoardLike, plan: list[list[int]]) -> PlanVerdict:
+    """Execute a plan; return its first failure or its costs.
+
+    Args:
+        grid: The board.
+        plan: One list per step, with one action number of `MOVES` per agent.
+
+    Returns:
+        The failure of the earliest step. Within a step, `off_board` precedes `hole`,
+        `vertex_conflict` and `swapping_conflict`; `goal_not_reached` comes after all steps. The
+        agent is the lowest-numbered one with this failure. If no failure occurs, the costs.
+    """
+    board = parse_board(grid)
     agents = range(len(board.starts))
     history = [list(board.starts)]
     for time, actions in enumerate(plan):
@@ -51,9 +61,9 @@ def check(grid: Board, plan: list[list[int]]) -> PlanVerdict:
     return PlanVerdict(None, None, None, sum(costs), max(costs))
 
 
-def waits_before_arrival(grid: Board, plan: list[list[int]]) -> int:
+def count_waits_before_arrival(grid: BoardLike, plan: list[list[int]]) -> int:
     """Count the WAIT actions of a valid plan before the last arrival of the agent that waits."""
-    board = read(grid)
+    board = parse_board(grid)
     waits = 0
     for i, start in enumerate(board.starts):
         cells = [start]
