@@ -39,8 +39,8 @@ def read_pieces(paths: Sequence[Path]) -> Runs:
     """Read all runs of these files.
 
     Raises:
-        ValueError: A file is damaged, holds answers to other boards than the first, a run that
-            another one holds too, or one that began with another model.
+        ValueError: A file is damaged, has other boards than the first file, or has a run that
+            occurs twice or began with another model.
     """
     runs: Runs = {}
     boards = start = None
@@ -51,7 +51,7 @@ def read_pieces(paths: Sequence[Path]) -> Runs:
         except (OSError, EOFError, ValueError, LookupError, TypeError) as error:
             raise ValueError(f"{path}: can't be read as outcomes of a study: {error}") from error
         if boards not in (None, grids):
-            raise ValueError(f"{path}: its boards are not those of {paths[0]}")
+            raise ValueError(f"{path}: its boards differ from those of {paths[0]}")
         boards = grids
         for run in content["runs"]:
             name, seed = run["engineer"], run["seed"]
@@ -59,20 +59,20 @@ def read_pieces(paths: Sequence[Path]) -> Runs:
             start = valid[0] if start is None else start
             if (difference := np.mean(valid[0] != start)) > MAX_START_DIFFERENCE:
                 raise ValueError(
-                    f"{path}: {name}, seed {seed}: began with another model than the first run of "
-                    f"{paths[0]}: before training {difference:.1%} of its answers differ, more"
-                    f" than {MAX_START_DIFFERENCE:.0%}"
+                    f"{path}: {name}, seed {seed} began with another model than the first run of"
+                    f" {paths[0]}: at most {MAX_START_DIFFERENCE:.0%} of the answers before"
+                    f" training may differ, got {difference:.1%}"
                 )
             if seed in runs.setdefault(name, {}):
-                raise ValueError(f"{path}: {name}, seed {seed}: is in two files")
+                raise ValueError(f"{path}: {name}, seed {seed} occurs twice")
             runs[name][seed] = valid
     return runs
 
 
-def final_answers(runs: Runs, engineer: str) -> dict[int, np.ndarray]:
+def get_final_answers(runs: Runs, engineer: str) -> dict[int, np.ndarray]:
     """Return an engineer's answers after the last stage, by seed."""
     if engineer not in runs:
-        raise ValueError(f"engineer is {engineer}; it must be one of {', '.join(sorted(runs))}")
+        raise ValueError(f"engineer must be one of {', '.join(sorted(runs))}, got {engineer}")
     return {seed: valid[-1] for seed, valid in runs[engineer].items()}
 
 
@@ -81,7 +81,7 @@ def compute_regret(runs: Runs, engineer: str, worst: str, best: str) -> float:
 
     The rates are means over common seeds; the result is NaN if there are none.
     """
-    answers = [final_answers(runs, name) for name in (engineer, worst, best)]
+    answers = [get_final_answers(runs, name) for name in (engineer, worst, best)]
     seeds = set.intersection(*map(set, answers))
     if not seeds:
         return math.nan
@@ -92,26 +92,27 @@ def compute_regret(runs: Runs, engineer: str, worst: str, best: str) -> float:
 def print_report(runs: Runs, contrasts: Sequence[Sequence[str]], scale: Sequence[str]) -> None:
     """Print the tables described in the module's docstring."""
     width = max(map(len, runs))
-    print("Valid answers, per cent; after each stage.")
+    print("Valid answers in percent: at the end with an interval, and after each stage.")
     for name, answers in runs.items():
         curve = " -> ".join(
             f"{100 * stage.mean():.1f}" for stage in np.stack([*answers.values()], 1)
         )
         rate = _format_points(
-            mean_interval(np.stack([*final_answers(runs, name).values()]).astype(int))
+            mean_interval(np.stack([*get_final_answers(runs, name).values()]).astype(int))
         )
         print(f"  {name:<{width}}  {rate}  {len(answers):>2} seeds  {curve}")
     if contrasts:
         print(
-            "\nDifferences, points. First interval: other seeds on other boards (bootstrap); that"
-            "\nof `seeds`: other seeds on these boards (t-test). apart: between seeds; found: by"
-            "\nthis t-test in four of five cases; power: how often 2 points are found."
+            "\nDifferences in points. The first interval is for other seeds and boards (bootstrap),"
+            "\nand the interval after `seeds` for other seeds on these boards (t-test). `deviation`"
+            "\nis the standard deviation between seeds. This t-test detects the difference"
+            "\n`detectable` in 80% of cases; `power` is the rate at which it detects 2 points."
         )
     for engineer, baseline in contrasts:
-        result = contrast(final_answers(runs, engineer), final_answers(runs, baseline))
+        result = contrast(get_final_answers(runs, engineer), get_final_answers(runs, baseline))
         print(f"  {engineer} - {baseline}: {_format_contrast(result)}")
     if scale:
-        print(f"\nRegret, share of the way from {scale[1]} back to {scale[0]}, over common seeds.")
+        print(f"\nRegret over common seeds: 0 for {scale[1]}, 1 for {scale[0]}.")
         for name in runs:
             print(f"  {name:<{width}}  {compute_regret(runs, name, *scale):.2f}")
 
@@ -120,11 +121,11 @@ def _format_contrast(result: Contrast) -> str:
     low, high = result.over_seeds
     seed_interval = "unknown" if math.isnan(low) else f"[{100 * low:+.1f}, {100 * high:+.1f}]"
     num_seeds = len(result.seeds)
-    spread_text = f"{100 * result.deviation:.1f} apart"
+    spread_text = f"deviation {100 * result.deviation:.1f}"
     if result.deviation > 0.0:
         error = result.deviation / math.sqrt(num_seeds)
         detection_power = power(POWER_DIFFERENCE / error, num_seeds)
-        spread_text += f", {100 * result.detectable:.1f} found, power {detection_power:.0%}"
+        spread_text += f", detectable {100 * result.detectable:.1f}, power {detection_power:.0%}"
     else:
         spread_text += ", power unknown"
     difference = _format_points(result.difference, "+.1f")

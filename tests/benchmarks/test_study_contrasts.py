@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.study_contrasts import compute_regret, final_answers, main, read_pieces
+from benchmarks.study_contrasts import compute_regret, get_final_answers, main, read_pieces
 from tests.paths import ROOT
 from training.analysis.study.contrasts import contrast
 
@@ -43,7 +43,7 @@ def paths(tmp_path: Path) -> list[Path]:
 
 def test_report_shows_both_paired_intervals(paths: list[Path], capsys: pytest.CaptureFixture[str]):
     runs = read_pieces(paths)
-    expected = contrast(final_answers(runs, "reads"), final_answers(runs, "blind"))
+    expected = contrast(get_final_answers(runs, "reads"), get_final_answers(runs, "blind"))
     options = ["--contrast", "reads", "blind", "--contrast", "reads", "worst"]
     assert main([*map(str, paths), *options, "--scale", "worst", "reads"]) == 0
     output = capsys.readouterr().out
@@ -70,7 +70,9 @@ def test_regret_uses_common_seeds(tmp_path: Path):
     skills = {("best", 1): 0.6, ("best", 2): 0.8, ("worst", 1): 0.3, ("worst", 2): 0.5}
     skills |= {("half", 1): 0.45, ("alone", 7): 0.5}
     runs = read_pieces([_write_outcomes(tmp_path / "a.json.gz", skills)])
-    best, worst, half = (final_answers(runs, name)[1].mean() for name in ("best", "worst", "half"))
+    best, worst, half = (
+        get_final_answers(runs, name)[1].mean() for name in ("best", "worst", "half")
+    )
     half_regret = compute_regret(runs, "half", "worst", "best")
     assert half_regret == pytest.approx((best - half) / (best - worst))
     assert np.isnan(compute_regret(runs, "alone", "worst", "best"))

@@ -34,9 +34,9 @@ from training.sampling.sampler import Completion, SamplingRequest
 from training.sampling.shared_sampler import SharedSampler
 
 PROMPTS = [[number, number + 1] for number in range(5)]
-HEARTBEAT = 4
+HEARTBEAT_SECONDS = 4
 
-# Every update moves the weights, though not all boards teach anything; little else is to be done.
+# A short run with a nonzero gradient in every update, although some groups have equal rewards.
 LEARNING_SETTINGS = (
     "model.pretrained=jaxlake-base",
     "warm_start=null",
@@ -64,9 +64,9 @@ def find_free_address() -> str:
 def start_processes(
     command: Sequence[str], logs: Sequence[Path], **variables: str
 ) -> list[subprocess.Popen[bytes]]:
-    """Start a process for each log, with a device each.
+    """Start a process with one CPU device for each log.
 
-    `{index}` in the command and in the environment is its number.
+    `{index}` in the command and in the environment variables becomes the number of the process.
     """
     children = []
     all_variables = {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": "", "PYTHONPATH": str(ROOT)} | variables
@@ -109,7 +109,7 @@ def make_slurm_variables(num_processes: int, num_nodes: int = 1) -> dict[str, st
 
 
 class IndexSampler:
-    """Draws completions that tell the index of their prompt, with odd bits and lengths."""
+    """Draws completions that encode the index of their prompt, with unusual floats and lengths."""
 
     def sample(self, request: SamplingRequest) -> list[list[Completion]]:
         return [
@@ -119,7 +119,7 @@ class IndexSampler:
 
 
 class RankEngineer:
-    """An engineer that says who asked it, and has no answer to a task without a number."""
+    """An engineer whose answers name the process that asked; it fails if the task is None."""
 
     name = "rank"
 
@@ -211,33 +211,37 @@ def exchange(output: Path) -> None:
 
 
 def wait(output: Path) -> None:
-    """Meet the other process, then wait for it again; the process LATE never arrives."""
+    """Meet the other process, then wait for it; process `MISSING_PROCESS` never arrives."""
     processes.wait_for_all("a start")
     output.write_text("waiting")
-    if jax.process_index() == int(os.environ.get("LATE", "1")):
+    if jax.process_index() == int(os.environ.get("MISSING_PROCESS", "1")):
         while True:
             time.sleep(1)
     processes.wait_for_all("an end")
 
 
 def write_visible_gpus(output: Path) -> None:
-    """Tell which GPUs JAX would take."""
+    """Write the GPUs that JAX would use."""
     output.write_text(jax.config.read("jax_cuda_visible_devices"))
 
 
 def run_config(output: Path) -> None:
-    """Run a configuration, as far as STOP_AFTER says; process 1 kills itself at DIE_AT.
+    """Run the configuration `TINY` in the folder of `output`.
 
-    Checkpoints are written in the background, so it first waits for the folder WHEN_SAVED.
+    Environment variables:
+        STOP_AFTER_STAGE: The run ends after this stage; unset: after its last stage.
+        KILL_POINT: A point of `interrupt_at`, where process 1 kills itself; unset: it does not.
+        KILL_AFTER_FOLDER: Process 1 waits for this folder of the run before it kills itself,
+            because checkpoints are written in the background.
     """
     from tests.training.fake_run import interrupt_at
     from training import loop
     from training.schema import load
 
     config = load(TINY, [*LEARNING_SETTINGS, f"model.mesh.fsdp={jax.device_count()}"])
-    point = os.environ.get("DIE_AT", "none") if jax.process_index() == 1 else "none"
-    stop_after = os.environ.get("STOP_AFTER")
-    awaited_folder = output.parent / os.environ.get("WHEN_SAVED", "")
+    kill_point = os.environ.get("KILL_POINT", "none") if jax.process_index() == 1 else "none"
+    stop_after = os.environ.get("STOP_AFTER_STAGE")
+    awaited_folder = output.parent / os.environ.get("KILL_AFTER_FOLDER", "")
 
     def kill_process() -> None:
         deadline = time.monotonic() + 300
@@ -245,7 +249,7 @@ def run_config(output: Path) -> None:
             time.sleep(0.05)
         os.kill(os.getpid(), signal.SIGKILL)
 
-    with interrupt_at(point, kill_process):
+    with interrupt_at(kill_point, kill_process):
         loop.run(config, output.parent, stop_after=int(stop_after) if stop_after else None)
 
 
@@ -254,7 +258,8 @@ TASKS = {"exchange": exchange, "wait": wait, "visible": write_visible_gpus, "run
 
 def main(address: str, num_processes: str, index: str, task: str, output: str) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    heartbeat_seconds = 60 if task == "run" else HEARTBEAT  # compilation may delay heartbeats
+    # Compilation may delay heartbeats.
+    heartbeat_seconds = 60 if task == "run" else HEARTBEAT_SECONDS
     cluster = ClusterSettings(address, int(num_processes), int(index), heartbeat_seconds)
     if address == "auto":
         cluster = ClusterSettings(None, None, None, heartbeat_seconds)

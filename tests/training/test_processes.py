@@ -13,7 +13,7 @@ import pytest
 
 from jaxlake.command_line.entry import main
 from tests.training import cluster_process
-from tests.training.cluster_process import HEARTBEAT, PROMPTS, make_completion
+from tests.training.cluster_process import HEARTBEAT_SECONDS, PROMPTS, make_completion
 
 MODULE = "tests.training.cluster_process"
 
@@ -124,8 +124,8 @@ def test_killed_process_ends_the_other(tmp_path, killed_index):
         wait_for_both(children, tmp_path)
         children[killed_index].send_signal(signal.SIGKILL)
         start = time.monotonic()
-        assert children[1 - killed_index].wait(60 + 3 * HEARTBEAT) != 0
-        assert time.monotonic() - start < 30 + 2 * HEARTBEAT
+        assert children[1 - killed_index].wait(60 + 3 * HEARTBEAT_SECONDS) != 0
+        assert time.monotonic() - start < 30 + 2 * HEARTBEAT_SECONDS
     log = (tmp_path / f"{1 - killed_index}.log").read_text()
     assert "task" in log  # which task died, in words of JAX or of ours
 
@@ -133,7 +133,7 @@ def test_killed_process_ends_the_other(tmp_path, killed_index):
 @pytest.mark.slow
 @pytest.mark.parametrize("ended_index", [0, 1])
 def test_sigterm_exits_143_and_ends_the_other_process(tmp_path, ended_index):
-    with start_two_processes("wait", tmp_path, LATE=str(ended_index)) as children:
+    with start_two_processes("wait", tmp_path, MISSING_PROCESS=str(ended_index)) as children:
         wait_for_both(children, tmp_path)
         children[ended_index].send_signal(signal.SIGTERM)
         statuses = [process.wait(60) for process in children]

@@ -47,15 +47,17 @@ def read_outcomes(run_dir: Path) -> list[object]:
 @pytest.mark.timeout(3600)
 def test_run_resumes_with_another_number_of_processes(tmp_path):
     killed_dir, joined_dir = tmp_path / "killed", tmp_path / "joined"
-    # Process 1 dies in the third update; the checkpoint of the second is whole.
-    first, second = run_processes(killed_dir, 2, DIE_AT="update", WHEN_SAVED="checkpoints/2")
+    # Process 1 dies in the third update, after the checkpoint of the second is complete.
+    first, second = run_processes(
+        killed_dir, 2, KILL_POINT="update", KILL_AFTER_FOLDER="checkpoints/2"
+    )
     assert second == -signal.SIGKILL
     assert first not in (0, -signal.SIGKILL)
     assert sorted(checkpoint.name for checkpoint in (killed_dir / "checkpoints").iterdir()) == ["2"]
     assert (killed_dir / "checkpoints/2/state/array_metadatas/process_1").exists()
     assert run_processes(killed_dir, 1) == [0]
 
-    assert run_processes(joined_dir, 1, STOP_AFTER="1") == [0]
+    assert run_processes(joined_dir, 1, STOP_AFTER_STAGE="1") == [0]
     assert run_processes(joined_dir, 2) == [0, 0]
     assert (joined_dir / "checkpoints/8/state/array_metadatas/process_1").exists()
 
