@@ -36,26 +36,28 @@ def validate_part(part: Part) -> Part:
         TypeError: An entry is not an integer.
         ValueError: The part or the number of parts is out of range.
     """
-    index, num_parts = part
+    part_index, num_parts = part
     if not all(isinstance(number, int | np.integer) for number in part):
-        raise TypeError(f"part must be two integers, got {index} of {num_parts}")
+        raise TypeError(f"part must be two integers, got {part_index} of {num_parts}")
     if not 1 <= num_parts <= MAX_PARTS:
-        raise ValueError(f"part must be one of 1 to {MAX_PARTS} parts, got {index} of {num_parts}")
-    if not 0 <= index < num_parts:
-        raise ValueError(f"part must be in [0, {num_parts - 1}], got {index} of {num_parts}")
-    return int(index), int(num_parts)
+        raise ValueError(
+            f"part must be one of 1 to {MAX_PARTS} parts, got {part_index} of {num_parts}"
+        )
+    if not 0 <= part_index < num_parts:
+        raise ValueError(f"part must be in [0, {num_parts - 1}], got {part_index} of {num_parts}")
+    return int(part_index), int(num_parts)
 
 
-def part_of(instances: Instance, parts: int) -> np.ndarray:
-    """Return the part, of `parts`, that each board of a batch belongs to (on the host).
+def part_of(instances: Instance, num_parts: int) -> np.ndarray:
+    """Return the part, of `num_parts`, that each board of a batch belongs to (on the host).
 
     Args:
         instances: Leaves (B, ...). Agents are in the first slots, with distinct starts and goals
             on free cells.
-        parts: The number of parts.
+        num_parts: Number of parts that all boards are divided into.
 
     Returns:
-        int32 (B,), numbers from 0 to `parts` - 1.
+        int32 (B,), numbers from 0 to `num_parts` - 1.
     """
     holes = np.asarray(instances.holes)
     starts, goals = (np.asarray(x).astype(int) for x in (instances.starts, instances.goals))
@@ -74,8 +76,8 @@ def part_of(instances: Instance, parts: int) -> np.ndarray:
     endpoints = np.concatenate([starts, goals], axis=-1).astype(np.uint32) << np.array(
         [0, 8, 16, 24], np.uint32
     )
-    shift = _hash(np.bitwise_or.reduce(endpoints, axis=-1).T, exists.T) % np.uint32(parts)
-    return ((placement + shift) % parts).astype(np.int32)
+    shift = _hash(np.bitwise_or.reduce(endpoints, axis=-1).T, exists.T) % np.uint32(num_parts)
+    return ((placement + shift) % num_parts).astype(np.int32)
 
 
 def draw_into_part(
@@ -95,7 +97,7 @@ def draw_into_part(
         The codes, uint32 (B, V), unchanged where agent 0 has no placement in the part; and
         bool (B,), whether each candidate belongs to the part.
     """
-    index, num_parts = part
+    part_index, num_parts = part
     candidates = jax.vmap(jax.random.fold_in)(keys, indices)
     exists = jnp.arange(max_agents)[:, None] < num_agents
     endpoints = codes[:, -max_agents:].T
@@ -109,7 +111,7 @@ def draw_into_part(
     num_free = jnp.sum(jax.lax.population_count(free), axis=0, dtype=jnp.int32)
     num_goals = jnp.maximum(num_free - 1, 1)
     shift = (_hash(endpoints, exists) % num_parts).astype(jnp.int32)
-    offset = (index - shift) % num_parts
+    offset = (part_index - shift) % num_parts
     num_placements = jnp.maximum(num_free * (num_free - 1) - offset + num_parts - 1, 0) // num_parts
     high, low = random_words(candidates, _PLACEMENT_FOLD, 2)
     placement = offset + num_parts * _scale(high, low, num_placements)

@@ -16,7 +16,7 @@ from jaxlake.generator.board_parts import ALL_BOARDS, Part, validate_part
 from jaxlake.generator.mixture import LakeParams
 from jaxlake.generator.pool import Generated as Generated
 from jaxlake.generator.pool import PoolOptions, default_batch_size
-from jaxlake.generator.rounds import FillPool, fill_pool, make_eager_pool
+from jaxlake.generator.rounds import PoolProgram, fill_pool, make_eager_program
 from jaxlake.runtime.batch_axes import merge_batch_axes
 from jaxlake.runtime.cpu_devices import is_eager, jit_search
 from jaxlake.runtime.memory import require_memory
@@ -118,14 +118,16 @@ def generate(
     max_size, max_agents = _get_padding(params, max_size, max_agents)
     horizon = default_horizon(max_size) if horizon is None else horizon
     require_memory("generate", (key, params), n, bytes_per_board(max_size, max_agents, horizon))
-    part_index, parts = validate_part(part)
+    part_index, num_parts = validate_part(part)
     limits = limits or limits_for()
-    options = PoolOptions(_num_slots(n), max_size, max_agents, horizon, batch_size, limits, parts)
+    options = PoolOptions(
+        _num_slots(n), max_size, max_agents, horizon, batch_size, limits, num_parts
+    )
     # On accelerators, separate programs would add host synchronisation. They pay off with more than
     # two slots, because the eager solver skips tiers that no board needs.
-    use_eager_pool = is_eager(key, params) and (max_agents > 2 or default_platform() == "cpu")
-    fill = _make_eager_pool(options) if use_eager_pool else _make_pool(options)
-    return _fill_one_set(fill, key, params, n, max_candidates, part_index)
+    run_eagerly = is_eager(key, params) and (max_agents > 2 or default_platform() == "cpu")
+    program = _make_eager_program(options) if run_eagerly else _make_program(options)
+    return _fill_one_set(program, key, params, n, max_candidates, part_index)
 
 
 generate_quietly = unwrap(generate)
@@ -184,10 +186,12 @@ def generate_sharded(
         require_memory("generate_sharded", (key, params), n, bytes_each, device)
     limits = limits or limits_for(devices[0].platform)
     batch_size = _sharded_batch_size(batch_size, n, len(devices), limits)
-    part_index, parts = validate_part(part)
-    options = PoolOptions(_num_slots(n), max_size, max_agents, horizon, batch_size, limits, parts)
+    part_index, num_parts = validate_part(part)
+    options = PoolOptions(
+        _num_slots(n), max_size, max_agents, horizon, batch_size, limits, num_parts
+    )
     return _fill_one_set(
-        _make_sharded_pool(options, devices), key, params, n, max_candidates, part_index
+        _make_sharded_program(options, devices), key, params, n, max_candidates, part_index
     )
 
 
@@ -271,17 +275,17 @@ def _num_slots(n: int) -> int:
 
 
 def _fill_one_set(
-    fill: FillPool,
+    program: PoolProgram,
     key: jax.Array,
     params: LakeParams,
     n: int,
     max_candidates: int | None,
-    part: int,
+    part_index: int,
 ) -> Generated:
     max_candidates = max(MAX_CANDIDATES, 8 * n) if max_candidates is None else max_candidates
     batch = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], params)
     return _take_only_set(
-        fill(key[None], batch, *np.array([[n], [max_candidates], [part]], np.int32)), n
+        program(key[None], batch, *np.array([[n], [max_candidates], [part_index]], np.int32)), n
     )
 
 
@@ -306,20 +310,22 @@ def _sharded_batch_size(
 
 
 @cache
-def _make_pool(options: PoolOptions) -> FillPool:
+def _make_program(options: PoolOptions) -> PoolProgram:
     """Return `fill_pool` compiled for the options, with batch axes merged into one pool."""
     return jit_search(merge_batch_axes(partial(fill_pool, options=options)))
 
 
-_make_eager_pool = cache(make_eager_pool)
+_make_eager_program = cache(make_eager_program)
 
 
 @cache
-def _make_sharded_pool(options: PoolOptions, devices: tuple[jax.Device, ...]) -> FillPool:
+def _make_sharded_program(options: PoolOptions, devices: tuple[jax.Device, ...]) -> PoolProgram:
     """Return `fill_pool` with lanes split over the devices and all other arrays replicated."""
     mesh = jax.sharding.Mesh(np.array(devices), ("lanes",))
     replicated = jax.sharding.PartitionSpec()
-    fill = partial(fill_pool, options=options, axis_name="lanes")
+    fill_shard = partial(fill_pool, options=options, axis_name="lanes")
     return jit_search(
-        jax.shard_map(fill, mesh=mesh, in_specs=replicated, out_specs=replicated, check_vma=False)
+        jax.shard_map(
+            fill_shard, mesh=mesh, in_specs=replicated, out_specs=replicated, check_vma=False
+        )
     )

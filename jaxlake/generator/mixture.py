@@ -1,4 +1,4 @@
-"""Mixtures of boards: `LakeParams`, and the number of boards of each kind."""
+"""Mixtures of boards: `LakeParams`, and the number of boards of each component."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -120,7 +120,7 @@ def hole_count(size: jax.Array | int, hole_ratio: jax.Array | float) -> jax.Arra
     return jnp.where(jnp.isnan(holes), -1, jnp.floor(holes + ROUNDING_TOLERANCE)).astype(jnp.int32)
 
 
-def board_counts(params: LakeParams, n: jax.Array | int) -> jax.Array:
+def board_counts(params: LakeParams, num_boards: jax.Array | int) -> jax.Array:
     """Return the boards per component, in proportion to data_ratio, by largest remainder.
 
     Negative and NaN ratios count as 0; if all are 0, components get equal shares. Ties in the
@@ -128,22 +128,22 @@ def board_counts(params: LakeParams, n: jax.Array | int) -> jax.Array:
 
     Args:
         params: Leaves (S,).
-        n: int32 (), the number of boards.
+        num_boards: int32 ().
 
     Returns:
-        int32 (S,) counts that sum to n.
+        int32 (S,) counts that sum to `num_boards`.
     """
     ratio = jnp.asarray(params.data_ratio, jnp.float32)
     ratio = jnp.where(jnp.isfinite(ratio) & (ratio > 0), ratio, 0)
     # Scale first: the sum of large weights must not overflow.
     ratio = ratio / jnp.maximum(jnp.max(ratio), jnp.finfo(jnp.float32).tiny)
     ratio = jnp.where(jnp.any(ratio > 0), ratio, 1)
-    exact_counts = ratio / jnp.sum(ratio) * jnp.asarray(n, jnp.float32)
+    exact_counts = ratio / jnp.sum(ratio) * jnp.asarray(num_boards, jnp.float32)
     floor_counts = jnp.floor(exact_counts + _tolerance(exact_counts))
     remainder = exact_counts - floor_counts
     counts = floor_counts.astype(jnp.int32)
     # The tolerance may round up one component too many, so the difference can have either sign.
-    num_missing = n - jnp.sum(counts)
+    num_missing = num_boards - jnp.sum(counts)
     rank = jnp.argsort(jnp.argsort(-remainder, stable=True), stable=True)
     S = ratio.shape[0]
     per_component, extra = jnp.abs(num_missing) // S, jnp.abs(num_missing) % S

@@ -74,7 +74,7 @@ class DrawOptions:
 
 @dataclass(frozen=True)
 class FilledQuotas:
-    """Result of `fill_quotas` for S components. Kind 0 needs no wait, kind 1 needs one."""
+    """Result of `fill_quotas` for S components and 2 wait classes (0: no wait, 1: a wait)."""
 
     boards: SolvedBoards  # by component, in order of generation
     counts: np.ndarray  # int64 (S, 2)
@@ -92,16 +92,16 @@ def fill_quotas(
 ) -> FilledQuotas:
     """Generate boards that are not in `digest_set` until quotas are full, and add them to it.
 
-    Call a of `generate` has the key `fold_in(key, a)` and requests the missing boards. A kind of a
-    component is done when its quota is full or its budget of `max_candidates` is spent. The budget
-    is spent by one call with a shortfall, or by all counted calls of the component. After more than
-    16 consecutive calls without a new board, calls request more boards until one succeeds.
+    Call a of `generate` has the key `fold_in(key, a)` and requests the missing boards. A quota is
+    done when it is full or its budget of `max_candidates` is spent. The budget is spent by one call
+    with a shortfall, or by all counted calls of the component. After more than 16 consecutive calls
+    without a new board, calls request more boards until one succeeds.
 
     Args:
         key: Typed PRNG key.
         params: Leaves (S,). `data_ratio` and `wait_ratio` are ignored.
-        quotas: int (S, 2), boards of each component and kind. With `oversample` their sum is at
-            most `options.capacity`.
+        quotas: int (S, 2), boards of each component and wait class. With `oversample` their sum is
+            at most `options.capacity`.
         digest_set: Digests of the boards of the set; the new boards are added.
         options: Static arguments of `generate`.
         oversample: Let call a > 0 request 2**a times the missing boards and accept the first new
@@ -131,19 +131,19 @@ def fill_quotas(
         failed_calls = 0 if is_accepted.any() else failed_calls + 1
         digest_set.add(digests[is_accepted])
         batches.append(boards.take(is_accepted))
-        num_missing -= _count_kinds(batches[-1], S)
+        num_missing -= _count_boards(batches[-1], S)
         for name in COUNTERS:
             counters[name] += getattr(generated, name)[:S]
         counters["duplicates"] += np.bincount(boards.component[~is_new], minlength=S)
         if attempt or not oversample:
             num_spent += generated.candidates[:S]
-        # A shortfall means that a whole budget was spent on this kind, or that it is infeasible.
+        # A shortfall means that a whole budget was spent on this quota, or that it is infeasible.
         shortfall = np.stack([generated.shortfall_no_wait, generated.shortfall_wait], axis=1)[:S]
         num_missing[(shortfall > 0) | (num_spent >= options.max_candidates)[:, None]] = 0
         attempt += 1
     all_boards = SolvedBoards.concatenate(batches)
     all_boards = all_boards.take(np.argsort(all_boards.component, kind="stable"))
-    return FilledQuotas(all_boards, _count_kinds(all_boards, S), counters)
+    return FilledQuotas(all_boards, _count_boards(all_boards, S), counters)
 
 
 def _make_request(params: LakeParams, targets: np.ndarray, capacity: int) -> LakeParams:
@@ -183,21 +183,20 @@ def _add_extra(num_missing: np.ndarray, num_doublings: int, capacity: int) -> np
 def _is_within_quota(
     boards: SolvedBoards, is_new: np.ndarray, num_missing: np.ndarray
 ) -> np.ndarray:
-    """Return the new boards among the first `num_missing` of component and kind, bool (B,)."""
-    kinds = _number_kinds(boards)
-    is_within = np.zeros(len(kinds), bool)
-    for kind, count in enumerate(num_missing.reshape(-1)):
-        is_within[np.flatnonzero(is_new & (kinds == kind))[:count]] = True
+    """Return the new boards among the first `num_missing` of their quota, bool (B,)."""
+    quota_indices = _index_quotas(boards)
+    is_within = np.zeros(len(boards), bool)
+    for index, count in enumerate(num_missing.reshape(-1)):
+        is_within[np.flatnonzero(is_new & (quota_indices == index))[:count]] = True
     return is_within
 
 
-def _count_kinds(boards: SolvedBoards, num_components: int) -> np.ndarray:
-    """Return the number of boards of each component and kind, int64 (components, 2)."""
-    return np.bincount(_number_kinds(boards), minlength=2 * num_components).reshape(
-        num_components, 2
-    )
+def _count_boards(boards: SolvedBoards, num_components: int) -> np.ndarray:
+    """Return the number of boards of each component and wait class, int64 (S, 2)."""
+    counts = np.bincount(_index_quotas(boards), minlength=2 * num_components)
+    return counts.reshape(num_components, 2)
 
 
-def _number_kinds(boards: SolvedBoards) -> np.ndarray:
-    """Return one number per board, 2 * component + kind."""
+def _index_quotas(boards: SolvedBoards) -> np.ndarray:
+    """Return the flat index of each board's quota, 2 * component + wait class, int (B,)."""
     return boards.component * 2 + boards.solutions.needs_wait

@@ -14,7 +14,7 @@ from jaxlake.generator.candidates import decode_boards, draw_codes
 from jaxlake.generator.code_table import contains, empty_table, insert
 from jaxlake.generator.mixture import LakeParams
 from jaxlake.generator.pool import (
-    NUM_KINDS,
+    NUM_WAIT_CLASSES,
     Generated,
     PoolInputs,
     PoolOptions,
@@ -31,7 +31,8 @@ from jaxlake.solver.many_slots import candidate_budgets
 MAX_SMALL_SET = 4096
 """Number of slots up to which generating a set takes less time than compiling its programs."""
 
-FillPool = Callable[[jax.Array, LakeParams, jax.Array, jax.Array, jax.Array], Generated]
+PoolProgram = Callable[[jax.Array, LakeParams, jax.Array, jax.Array, jax.Array], Generated]
+"""Function of the first five arguments of `fill_pool`."""
 
 
 class Lanes(NamedTuple):
@@ -60,18 +61,17 @@ SolvedCandidates = tuple[jax.Array, jax.Array, Solution]
 def fill_pool(
     keys: jax.Array,
     params: LakeParams,
-    n: jax.Array,
+    boards_per_set: jax.Array,
     max_candidates: jax.Array,
-    part: jax.Array,
+    part_index: jax.Array,
     options: PoolOptions,
     axis_name: str | None = None,
 ) -> Generated:
-    """Return a `Generated` with leaves (C, ...) of M slots for keys (C,) and params (C, S).
+    """Return a `Generated` with leaves (C, ...) of M slots; see `init_pool` for the arguments.
 
-    `n`, `part` and `max_candidates`, the candidates of a stream before giving up, are int32 (C,)
-    with equal entries. With a device axis `axis_name`, each device processes a share of the lanes.
+    With a device axis `axis_name`, each device processes a share of the lanes.
     """
-    inputs, initial = init_pool(keys, params, n, max_candidates, part, options)
+    inputs, initial = init_pool(keys, params, boards_per_set, max_candidates, part_index, options)
     B = _num_lanes(inputs, options)
 
     def examine(stream: jax.Array, candidate: jax.Array) -> SolvedCandidates:
@@ -98,26 +98,28 @@ def fill_pool(
         return _store_candidates(inputs, state, lanes, examine_all(lanes.stream, lanes.candidate))
 
     state = jax.lax.while_loop(lambda state: jnp.any(_is_open(inputs, state)), run_round, initial)
-    return collect_sets(inputs, state, n, options)
+    return collect_sets(inputs, state, boards_per_set, options)
 
 
-def make_eager_pool(options: PoolOptions) -> FillPool:
+def make_eager_program(options: PoolOptions) -> PoolProgram:
     """Return an eager, single-device equivalent of `fill_pool` that runs several programs."""
     # The code around the solver is as fast when compiled at a low optimisation level.
     initialize = jit_search(partial(_initialize, options=options)).fast_compile
     draw = jit_search(partial(_begin_round, options=options)).fast_compile
     store = jit_search(_end_round, donate_argnames="state").fast_compile
     collect = jit_search(partial(collect_sets, options=options)).fast_compile
-    fast_compile = options.slots <= MAX_SMALL_SET
+    fast_compile = options.slots_per_set <= MAX_SMALL_SET
 
-    def fill(
+    def fill_eagerly(
         keys: jax.Array,
         params: LakeParams,
-        n: jax.Array,
+        boards_per_set: jax.Array,
         max_candidates: jax.Array,
-        part: jax.Array,
+        part_index: jax.Array,
     ) -> Generated:
-        inputs, state, is_open = initialize(keys, params, n, max_candidates, part)
+        inputs, state, is_open = initialize(
+            keys, params, boards_per_set, max_candidates, part_index
+        )
         while is_open:
             lanes, candidates = draw(inputs, state)
             solutions = solve_boards(
@@ -129,20 +131,20 @@ def make_eager_pool(options: PoolOptions) -> FillPool:
             )
             results = (candidates.codes, candidates.in_part, solutions)
             state, is_open = store(inputs, state, lanes, results)
-        return collect(inputs, state, n)
+        return collect(inputs, state, boards_per_set)
 
-    return fill
+    return fill_eagerly
 
 
 def _initialize(
     keys: jax.Array,
     params: LakeParams,
-    n: jax.Array,
+    boards_per_set: jax.Array,
     max_candidates: jax.Array,
-    part: jax.Array,
+    part_index: jax.Array,
     options: PoolOptions,
 ) -> tuple[PoolInputs, PoolState, jax.Array]:
-    inputs, state = init_pool(keys, params, n, max_candidates, part, options)
+    inputs, state = init_pool(keys, params, boards_per_set, max_candidates, part_index, options)
     return inputs, state, jnp.any(_is_open(inputs, state))
 
 
@@ -180,8 +182,8 @@ def _draw_candidates(
     keys, num_agents, size = inputs.streams[stream], inputs.num_agents[stream], inputs.size[stream]
     codes = draw_codes(keys, candidate, size, inputs.holes[stream], num_agents, **padding)
     in_part = jnp.ones(candidate.shape, bool)
-    if options.parts > 1:
-        part = (inputs.part, options.parts)
+    if options.num_parts > 1:
+        part = (inputs.part_index, options.num_parts)
         codes, in_part = draw_into_part(keys, candidate, codes, size, num_agents, part, **padding)
     boards = decode_boards(codes, size, num_agents, **padding)
     return Candidates(codes, in_part, boards, candidate_budgets(boards))
@@ -230,14 +232,15 @@ def _store_candidates(
     is_fresh = is_solvable & ~is_stored
     _, first_equal = insert(empty_table(lane.size), stream_codes, stream_codes, lane, is_fresh)
 
-    kind = solutions.needs_wait.astype(jnp.int32)
-    is_new = (is_fresh & (first_equal == lane))[:, None] & (kind[:, None] == np.arange(NUM_KINDS))
+    wait_class = solutions.needs_wait.astype(jnp.int32)
+    is_in_class = wait_class[:, None] == np.arange(NUM_WAIT_CLASSES)
+    is_new = (is_fresh & (first_equal == lane))[:, None] & is_in_class
     num_before = jnp.cumsum(is_new, axis=0, dtype=jnp.int32) - is_new
     num_before -= num_before[lanes.first_lane]
-    rank = jnp.take_along_axis(num_before, kind[:, None], axis=1)[:, 0]
-    index = state.filled[stream, kind] + rank
-    is_accepted = jnp.any(is_new, axis=1) & (index < layout.quota[stream, kind])
-    slot = jnp.where(is_accepted, layout.first_slot[stream, kind] + index, num_slots)
+    rank = jnp.take_along_axis(num_before, wait_class[:, None], axis=1)[:, 0]
+    index = state.filled[stream, wait_class] + rank
+    is_accepted = jnp.any(is_new, axis=1) & (index < layout.quota[stream, wait_class])
+    slot = jnp.where(is_accepted, layout.first_slot[stream, wait_class] + index, num_slots)
 
     sum_by_stream = partial(jax.ops.segment_sum, num_segments=G, indices_are_sorted=True)
     num_accepted = sum_by_stream((is_new & is_accepted[:, None]).astype(jnp.int32), stream)
