@@ -17,7 +17,7 @@ from benchmarks.lake.workers.lake_solve import read_boards
 from jaxlake.environment import LakeEnvironment, env_params
 from jaxlake.policies import ShortestPathPolicy, roll_out
 from jaxlake.solver import solve_batch
-from jaxlake.solver.many_slots import candidate_budgets
+from jaxlake.solver.many_agents import candidate_max_expansions
 
 SIZE = 10
 HOLE_RATIOS = {2: 0.3, 3: 0.2, 4: 0.2, 5: 0.2}
@@ -51,11 +51,11 @@ def draw_boards(num_agents: int, count: int) -> jaxlake.Instance:
 
 
 def _solve_boards(boards: jaxlake.Instance) -> jaxlake.Solution:
-    """Solve many boards with the budgets of `generate`.
+    """Solve many boards with the `max_expansions` of `generate`.
 
     `solve_batch` compiles to the same program as `jax.vmap(solve)` and is traced in half the time.
     """
-    return solve_batch(boards, max_expansions=candidate_budgets(boards))
+    return solve_batch(boards, max_expansions=candidate_max_expansions(boards))
 
 
 def _bind_generate(num_agents: int, count: int) -> Callable[..., Any]:

@@ -21,7 +21,7 @@ from jaxlake.board import limits
 from jaxlake.generator.candidates import decode_boards, draw_codes
 from jaxlake.runtime.random_keys import check_key
 from jaxlake.solver import DEFAULT_HORIZON, Status, solve_batch
-from jaxlake.solver.many_slots import candidate_budgets
+from jaxlake.solver.many_agents import candidate_max_expansions
 from jaxlake.statistics.intervals import wilson_interval
 
 _TABLE_FILE = "feasibility_table.json"
@@ -133,8 +133,9 @@ def _count_outcomes(
         lane_sizes, index = size[kind], lane % num_candidates
         codes = draw_codes(keys[kind], index, lane_sizes, holes[kind], agents, **padding)
         boards = decode_boards(codes, lane_sizes, agents, **padding)
-        budget = candidate_budgets(boards)  # count exactly the boards that `generate` keeps
-        solutions = solve_batch(boards, horizon=horizon, max_expansions=budget)
+        # Count exactly the boards that `generate` keeps.
+        max_expansions = candidate_max_expansions(boards)
+        solutions = solve_batch(boards, horizon=horizon, max_expansions=max_expansions)
         is_optimal = solutions.status == Status.OPTIMAL
         outcomes = [is_optimal & solutions.needs_wait, is_optimal & ~solutions.needs_wait]
         outcomes += [solutions.status == status for status in (Status.UNSOLVABLE, Status.UNKNOWN)]

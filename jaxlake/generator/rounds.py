@@ -26,7 +26,7 @@ from jaxlake.generator.pool import (
 from jaxlake.runtime.cpu_devices import jit_search
 from jaxlake.solver import Solution, Status, solve_batch
 from jaxlake.solver.entry_points import solve_boards
-from jaxlake.solver.many_slots import candidate_budgets
+from jaxlake.solver.many_agents import candidate_max_expansions
 
 MAX_SMALL_SET = 4096
 """Number of slots up to which generating a set takes less time than compiling its programs."""
@@ -51,7 +51,7 @@ class Candidates(NamedTuple):
     codes: jax.Array  # uint32 (B, V)
     in_part: jax.Array  # bool (B,), whether the board belongs to the requested part
     boards: Instance  # leaves (B, ...)
-    budgets: jax.Array  # int32 (B,), replanned agents allowed per search
+    max_expansions: jax.Array  # int32 (B,), replanned agents allowed per search
 
 
 SolvedCandidates = tuple[jax.Array, jax.Array, Solution]
@@ -79,7 +79,7 @@ def fill_pool(
         solutions = solve_batch(
             candidates.boards,
             horizon=options.horizon,
-            max_expansions=candidates.budgets,
+            max_expansions=candidates.max_expansions,
             limits=options.limits,
         )
         return candidates.codes, candidates.in_part, solutions
@@ -124,7 +124,7 @@ def make_eager_program(options: PoolOptions) -> PoolProgram:
             lanes, candidates = draw(inputs, state)
             solutions = solve_boards(
                 candidates.boards,
-                candidates.budgets,
+                candidates.max_expansions,
                 options.horizon,
                 options.limits,
                 fast_compile=fast_compile,
@@ -186,7 +186,7 @@ def _draw_candidates(
         part = (inputs.part_index, options.num_parts)
         codes, in_part = draw_into_part(keys, candidate, codes, size, num_agents, part, **padding)
     boards = decode_boards(codes, size, num_agents, **padding)
-    return Candidates(codes, in_part, boards, candidate_budgets(boards))
+    return Candidates(codes, in_part, boards, candidate_max_expansions(boards))
 
 
 def _assign_lanes(B: int, inputs: PoolInputs, state: PoolState) -> Lanes:

@@ -25,8 +25,12 @@ from jaxlake.runtime.cpu_devices import is_eager, jit_search
 from jaxlake.runtime.memory import require_memory
 from jaxlake.solver.certificates import delay_free_plans, prepare_boards
 from jaxlake.solver.chunks import Limits, limits_for
-from jaxlake.solver.many_slots import DEFAULT_MAX_EXPANSIONS as DEFAULT_MAX_EXPANSIONS
-from jaxlake.solver.many_slots import budgets, solve_in_stages, solve_many_slots
+from jaxlake.solver.many_agents import DEFAULT_MAX_EXPANSIONS as DEFAULT_MAX_EXPANSIONS
+from jaxlake.solver.many_agents import (
+    broadcast_max_expansions,
+    solve_by_tiers,
+    solve_many_agents,
+)
 from jaxlake.solver.pairs.two_agents import solve_two
 from jaxlake.solver.solution import (
     DEFAULT_HORIZON,
@@ -65,10 +69,10 @@ def solve(
             to `limits_for()`, which follows the platform.
 
     Returns:
-        The solution. OPTIMAL and UNSOLVABLE are proved. UNKNOWN means that the budget was spent or
-        that the shortest plans are longer than `horizon`. `expansions` counts layers of the joint
-        search for two slots, and otherwise agents replanned in constraint trees plus sets computed
-        by `solver/dense`.
+        The solution. OPTIMAL and UNSOLVABLE are proved. UNKNOWN means that a search reached
+        `max_expansions` or that the shortest plans are longer than `horizon`. `expansions` counts
+        layers of the joint search for two slots, and otherwise agents replanned in constraint trees
+        plus sets computed by `solver/dense`.
 
     Raises:
         TypeError: `instance` is not an `Instance`, or one of its leaves has the wrong dtype.
@@ -80,7 +84,7 @@ def solve(
     """
     check_unbatched(instance, "solve")
     _check(instance, horizon)
-    _check_budgets(max_expansions, ())
+    _check_max_expansions(max_expansions, ())
     require_memory("solve", instance, 1, _bytes_per_board(instance, horizon))
     return _solve(instance, horizon, max_expansions, limits, single=True)
 
@@ -110,7 +114,7 @@ def solve_batch(
     check_instance(instances)
     if len(shape := np.shape(instances.agent_mask)) != 2:
         raise ValueError(f"agent_mask must have shape (B, K), got {shape}")
-    _check_budgets(max_expansions, (), shape[:1])
+    _check_max_expansions(max_expansions, (), shape[:1])
     _check(instances, horizon)
     require_memory("solve_batch", instances, shape[0], _bytes_per_board(instances, horizon))
     return _solve(instances, horizon, max_expansions, limits, single=False)
@@ -127,12 +131,13 @@ def _solve(
     # Choose the limits here, because a compiled function would not notice a change of platform.
     limits = limits or limits_for()
     # A fixed dtype avoids recompilation.
-    budget = None if max_expansions is None else jnp.asarray(max_expansions, jnp.int32)
-    eager = is_eager(instances, budget)
+    if max_expansions is not None:
+        max_expansions = jnp.asarray(max_expansions, jnp.int32)
+    eager = is_eager(instances, max_expansions)
     if eager:
         check_board_values(instances)
     return solve_boards(
-        instances, budget, horizon, limits, eager=eager, single=single, fast_compile=single
+        instances, max_expansions, horizon, limits, eager=eager, single=single, fast_compile=single
     )
 
 
@@ -158,7 +163,7 @@ def solve_boards(
         fast_compile: Compile faster, but search more slowly. This pays off for few boards.
     """
     if eager and _num_slots(instances) > 2:
-        return solve_in_stages(
+        return solve_by_tiers(
             instances, max_expansions, horizon, limits, single=single, fast_compile=fast_compile
         )
     program = _solve_one if single else _solve_many
@@ -183,7 +188,7 @@ def _bytes_per_board(instance: Instance, horizon: int) -> int:
     return 6 * horizon * K + (2 * K + 1) * N**2
 
 
-def _check_budgets(max_expansions: int | jax.Array | None, *shapes: tuple[int, ...]) -> None:
+def _check_max_expansions(max_expansions: int | jax.Array | None, *shapes: tuple[int, ...]) -> None:
     if max_expansions is not None and (shape := np.shape(max_expansions)) not in shapes:
         allowed_shapes = " or ".join(map(str, shapes))
         raise ValueError(f"max_expansions must have shape {allowed_shapes}, got {shape}")
@@ -206,8 +211,8 @@ def _solve_one(
 def _solve_many(
     batch: Instance, max_expansions: jax.Array | None, *, horizon: int, limits: Limits
 ) -> Solution:
-    budget = budgets(batch, max_expansions)
-    solutions = _batch_solver(horizon, limits)(batch, budget)
+    max_expansions = broadcast_max_expansions(batch, max_expansions)
+    solutions = _batch_solver(horizon, limits)(batch, max_expansions)
     unknown_result, is_valid = unknown_solution(horizon, _num_slots(batch)), are_valid_boards(batch)
     return jax.tree.map(
         lambda leaf, default: jnp.where(is_valid.reshape(-1, *[1] * default.ndim), leaf, default),
@@ -220,18 +225,18 @@ def _solve_many(
 def _batch_solver(horizon: int, limits: Limits) -> Callable[[Instance, jax.Array], Solution]:
     """Return a batch solver whose `jax.vmap` merges both batch axes into one call."""
 
-    def solver(batch: Instance, budget: jax.Array) -> Solution:
+    def solver(batch: Instance, max_expansions: jax.Array) -> Solution:
         B, num_slots = batch.agent_mask.shape
         if B == 0:
             return empty_solutions(horizon, num_slots)
         if num_slots <= 2:
-            return _solve_few_slots(batch, horizon, limits)
-        return solve_many_slots(batch, horizon, budget, limits)
+            return _solve_few_agents(batch, horizon, limits)
+        return solve_many_agents(batch, horizon, max_expansions, limits)
 
     return merge_batch_axes(solver)
 
 
-def _solve_few_slots(batch: Instance, horizon: int, limits: Limits) -> Solution:
+def _solve_few_agents(batch: Instance, horizon: int, limits: Limits) -> Solution:
     """Solve boards with one or two slots.
 
     Plans without delays attain both optima without waits.

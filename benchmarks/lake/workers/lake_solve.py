@@ -1,6 +1,6 @@
 """Worker that solves all boards of a file with one call of `jaxlake.solve`.
 
-The search budget per board equals the budget in `generate`. It is below the default of `solve`,
+`max_expansions` of each board equals that of `generate`. It is below the default of `solve`,
 because a batch waits for its hardest boards, and the peer also gives up boards.
 """
 
@@ -13,7 +13,7 @@ import numpy as np
 import jaxlake
 from benchmarks.lake.protocol import serve
 from benchmarks.lake.workers.jax_program import BATCH, ProgramBenchmark, compile_program
-from jaxlake.solver.many_slots import candidate_budgets
+from jaxlake.solver.many_agents import candidate_max_expansions
 
 
 def read_boards(path: str, count: int | None = None) -> jaxlake.Instance:
@@ -30,8 +30,8 @@ def read_boards(path: str, count: int | None = None) -> jaxlake.Instance:
 
 
 def solve_random_board(board: jaxlake.Instance) -> jaxlake.Solution:
-    """Solve a board with the search budget of `generate`'s candidates."""
-    return jaxlake.solve(board, max_expansions=candidate_budgets(board))
+    """Solve a board with the `max_expansions` of `generate`'s candidates."""
+    return jaxlake.solve(board, max_expansions=candidate_max_expansions(board))
 
 
 class _Solver(ProgramBenchmark):

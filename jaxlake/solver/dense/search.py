@@ -13,7 +13,7 @@ from jaxlake.solver.dense.components import DenseBoards
 from jaxlake.solver.dense.joint import DenseResults
 from jaxlake.solver.solution import Solution, Status
 
-DENSE_BUDGETS = {
+MAX_EXPANSIONS_BEFORE_DENSE = {
     3: ((30, 32), (62, 128), (94, 512)),
     4: ((14, 64), (18, 128), (26, 256), (58, 16384)),
     5: ((14, 1024), (18, 2048), (22, 4096), (26, 16384)),

@@ -56,7 +56,8 @@ def search_trees(
     scalars = [getattr(queries, name).astype(jnp.int32) for name in SCALAR_FIELDS]
     ends = [_flatten_cells(cells, board) for cells in (queries.starts, queries.goals)]
     bounds = [leaf.astype(jnp.int32) for leaf in (queries.solo_distances, queries.pair_costs)]
-    inputs = [_pack_board(queries.free, board), *ends, *bounds, queries.stairs, jnp.stack(scalars)]
+    words = [_pack_board(queries.free, board), *ends]
+    inputs = [*words, *bounds, queries.staircases, jnp.stack(scalars)]
     padding = -Q % LANES
     inputs = [jnp.pad(x[..., order], [*[(0, 0)] * (x.ndim - 1), (0, padding)]) for x in inputs]
 

@@ -22,7 +22,7 @@ LANES = 32
 CELL_MASK = FORCED - 1
 """Bits of a path's entry that hold the cell."""
 
-SCALAR_FIELDS = ("sum_objective", "may_wait", "min_bound", "max_bound", "budget")
+SCALAR_FIELDS = ("sum_objective", "may_wait", "min_bound", "max_bound", "max_expansions")
 """Fields of `TreeQueries` with one number per query, in the order of the kernel's input."""
 
 
@@ -34,12 +34,12 @@ class LaneQueries(NamedTuple):
     goals: tuple[jax.Array, ...]
     solo_distances: list[jax.Array]
     pair_costs: list[jax.Array]
-    stairs: list[list[jax.Array]]  # two words per pair, uint32
+    staircases: list[list[jax.Array]]  # two words per pair, uint32
     sum_objective: jax.Array  # bool
     may_wait: jax.Array  # bool
     min_bound: jax.Array
     max_bound: jax.Array
-    budget: jax.Array
+    max_expansions: jax.Array
 
 
 class Memory(NamedTuple):

@@ -73,7 +73,7 @@ def search(*refs: Any, board: Geometry, helpers: int, barrier: bool) -> None:
     Every node has `helpers` lanes. With `barrier`, lanes synchronise before they read values that
     other lanes wrote.
     """
-    settings, free, starts, goals, solo_distances, pair_costs, stairs, scalars, *outputs = refs
+    settings, free, starts, goals, solo_distances, pair_costs, staircases, scalars, *outputs = refs
     results, result_paths, *memory = outputs
     lane = jax.lax.broadcasted_iota(jnp.int32, (LANES,), 0)
     num_queries, team_size, split = settings[0], settings[1], settings[2]
@@ -85,19 +85,19 @@ def search(*refs: Any, board: Geometry, helpers: int, barrier: bool) -> None:
 
     def search_batch(batch: jax.Array) -> jax.Array:
         index = batch * num_teams + teams.team
-        agents, pairs = range(starts.shape[0]), range(stairs.shape[1])
+        agents, pairs = range(starts.shape[0]), range(staircases.shape[1])
         query = LaneQueries(
             free=tuple(free[w, index] for w in range(board.words)),
             starts=tuple(starts[k, index] for k in agents),
             goals=tuple(goals[k, index] for k in agents),
             solo_distances=[solo_distances[k, index] for k in agents],
             pair_costs=[pair_costs[p, index] for p in pairs],
-            stairs=[[stairs[w, p, index] for p in pairs] for w in (0, 1)],
+            staircases=[[staircases[w, p, index] for p in pairs] for w in (0, 1)],
             sum_objective=scalars[0, index] != 0,
             may_wait=scalars[1, index] != 0,
             min_bound=scalars[2, index],
             max_bound=scalars[3, index],
-            budget=scalars[4, index],
+            max_expansions=scalars[4, index],
         )
         program = _Program(query, Memory(*memory), board, lane, teams)
         is_busy = index < num_queries
@@ -212,7 +212,7 @@ class _Program:
         has_path = active & (arrival != NEVER)
         costs = _replace_agent(lanes.costs, agent, arrival, has_path)
         excesses = [jnp.maximum(x - y, 0) for x, y in zip(costs, query.solo_distances, strict=True)]
-        stairs = look_up_pairs(query.stairs, excesses)
+        stairs = look_up_pairs(query.staircases, excesses)
         estimate = sum(costs) + best_matching(pair_gains(costs, query.pair_costs, stairs), K)
         estimate = jnp.where(query.sum_objective, estimate, elementwise_max(costs))
         fits = has_path & (estimate <= lanes.bound)
@@ -334,9 +334,9 @@ class _Program:
         num_prefixes = jnp.int32(1) << self.teams.split
         is_finished = self.teams.any(lanes.solved | lanes.gave_up | lanes.done)
         num_expansions = self.teams.sum(lanes.expansions)
-        exceeds_budget = ~is_finished & (num_expansions >= self.query.budget)
+        reached_limit = ~is_finished & (num_expansions >= self.query.max_expansions)
         team_gave_up = self.teams.any(lanes.gave_up) & ~self.teams.any(lanes.solved)
-        is_searching = ~is_finished & ~exceeds_budget
+        is_searching = ~is_finished & ~reached_limit
 
         # A lane without a prefix becomes idle as soon as the root is planned.
         prefix_done = (lanes.prefix_done != 0) | (root_planned & (lanes.prefix >= num_prefixes))
@@ -367,8 +367,8 @@ class _Program:
             prefix_done=to_int32(prefix_done & ~is_starting),
             bound=jnp.where(raises_bound, next_bound, lanes.bound),
             next_bound=jnp.where(raises_bound, NEVER, lanes.next_bound),
-            done=lanes.done | to_int32(is_finished | exceeds_budget | (is_refuted & ~raises_bound)),
-            gave_up=to_int32(team_gave_up | exceeds_budget),
+            done=lanes.done | to_int32(is_finished | reached_limit | (is_refuted & ~raises_bound)),
+            gave_up=to_int32(team_gave_up | reached_limit),
             costs=_select_each(restores, root_costs, lanes.costs),
             root_costs=root_costs,
             bypassed=jnp.where(is_restarting, 0, lanes.bypassed),

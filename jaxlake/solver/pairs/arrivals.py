@@ -2,7 +2,8 @@
 
 The delay of an agent is the number of steps by which it arrives later than alone. Entry e of a
 staircase is the least delay of the second agent if the delay of the first is at most e
-(design_notes/solver.md). Shapes: B lanes, P pairs of agents, M and W as in `joint_search`.
+(design_notes/solver.md).
+Shapes: B lanes, P pairs of agents, E = STAIRCASE_LENGTH, M and W as in `joint_search`.
 """
 
 from collections.abc import Sequence
@@ -15,9 +16,14 @@ import numpy as np
 
 from jaxlake.board.distance_fields import UNREACHABLE, flood
 from jaxlake.solver.chunks import Limits, map_chunks
-from jaxlake.solver.kernels import stairs
 from jaxlake.solver.kernels.pair_lanes import max_pairs, select_backend
-from jaxlake.solver.kernels.stairs import BITS_PER_DELAY, DELAYS_PER_WORD, EXCESSES, MAX_DELAY
+from jaxlake.solver.kernels.staircases import (
+    BITS_PER_DELAY,
+    DELAYS_PER_WORD,
+    MAX_DELAY,
+    STAIRCASE_LENGTH,
+    search_delays_in_kernel,
+)
 from jaxlake.solver.pairs import joint_search
 from jaxlake.solver.pairs.joint_search import Geometry, TwoAgentBoards, TwoAgentLanes
 
@@ -40,8 +46,8 @@ def look_up_stair(words: Sequence[jax.Array], first: jax.Array, second: jax.Arra
     """
     foot = jnp.zeros_like(first)
     top = jnp.zeros_like(first)
-    min_sum = jnp.full_like(first, EXCESSES) + second
-    for e in range(EXCESSES):
+    min_sum = jnp.full_like(first, STAIRCASE_LENGTH) + second
+    for e in range(STAIRCASE_LENGTH):
         w, i = divmod(e, DELAYS_PER_WORD)
         delay = (words[w] >> np.uint32(BITS_PER_DELAY * i)) & np.uint32(MAX_DELAY)
         delay = delay.astype(first.dtype)
@@ -51,7 +57,7 @@ def look_up_stair(words: Sequence[jax.Array], first: jax.Array, second: jax.Arra
         delay_sum = e + jnp.maximum(delay, second)
         min_sum = jnp.where(first <= e, jnp.minimum(min_sum, delay_sum), min_sum)
         min_sum = min_sum.astype(first.dtype)
-    gain = jnp.where(first < EXCESSES, min_sum - first - second, 0).astype(first.dtype)
+    gain = jnp.where(first < STAIRCASE_LENGTH, min_sum - first - second, 0).astype(first.dtype)
     return Stair(gain, foot, top)
 
 
@@ -75,7 +81,7 @@ def look_up_all_pairs(words: jax.Array, delays: Sequence[jax.Array]) -> Stair:
 class _StairSearch(NamedTuple):
     time: jax.Array  # int32 ()
     layer: jax.Array  # uint32 (W, M, B), L_time
-    delays: jax.Array  # int32 (2, EXCESSES, B), of the second agent, by the delay of the first
+    delays: jax.Array  # int32 (2, E, B), of the second agent, by the delay of the first
     running: jax.Array  # bool (B,)
 
 
@@ -113,7 +119,7 @@ def staircases(
         boards, running = chunk.lay_out(free, board), chunk.connected
         if backend is None:
             return _pack_delays(_search_delays(boards, running, board)), None
-        return _pack_delays(stairs.search_delays(boards, running, board, backend)), None
+        return _pack_delays(search_delays_in_kernel(boards, running, board, backend)), None
 
     defaults = jnp.zeros((2, B), jnp.uint32)
     length = jnp.max(pairs.solo_distances, axis=0)
@@ -123,7 +129,7 @@ def staircases(
 
 
 def _search_delays(boards: TwoAgentBoards, running: jax.Array, board: Geometry) -> jax.Array:
-    """Return the delays of `stairs.search_delays`, before their cumulative minimum."""
+    """Return the delays of `search_delays_in_kernel`, before their cumulative minimum."""
     B = boards.free.shape[-1]
     solo_distances = boards.solo_distances
     distances = _distances_past_goals(boards, board)
@@ -133,7 +139,7 @@ def _search_delays(boards: TwoAgentBoards, running: jax.Array, board: Geometry) 
         partner_cells = _partner_cells(layer, boards.goals, board)
         distance = jnp.min(jnp.where(partner_cells, distances, UNREACHABLE), axis=1)
         delay = jnp.clip(time + distance - solo_distances[::-1], 0, MAX_DELAY)
-        mask = np.arange(EXCESSES)[:, None] == (time - solo_distances)[:, None]
+        mask = np.arange(STAIRCASE_LENGTH)[:, None] == (time - solo_distances)[:, None]
         delays = jnp.where(mask, delay[:, None], state.delays)
         is_finished = jnp.all(jnp.any(delays == 0, axis=1), axis=0)
         is_finished |= time >= jnp.max(solo_distances, axis=0) + MAX_DELAY
@@ -143,21 +149,21 @@ def _search_delays(boards: TwoAgentBoards, running: jax.Array, board: Geometry) 
         next_layer = joint_search.expand(state.layer, board, may_wait=True) & allowed_cells
         return examine(state.time + 1, next_layer | state.layer, state)
 
-    delays = jnp.full((2, EXCESSES, B), MAX_DELAY)
+    delays = jnp.full((2, STAIRCASE_LENGTH, B), MAX_DELAY)
     initial_state = examine(jnp.int32(0), layer, _StairSearch(jnp.int32(0), layer, delays, running))
     return jax.lax.while_loop(lambda state: jnp.any(state.running), advance, initial_state).delays
 
 
 def _pack_delays(delays: jax.Array) -> jax.Array:
-    """Return staircases, uint32 (2, B), from delays, int32 (2, EXCESSES, B), by first agent."""
+    """Return staircases, uint32 (2, B), from delays, int32 (2, E, B), by first agent."""
     B = delays.shape[-1]
     if_0_first, if_1_first = jax.lax.cummin(delays, axis=1)
     # If agent 1 arrives first, its least delay for which agent 0 is delayed by at most e.
-    e = np.arange(EXCESSES)[:, None, None]
+    e = np.arange(STAIRCASE_LENGTH)[:, None, None]
     is_allowed = if_1_first[None] <= e
     inverse = jnp.where(jnp.any(is_allowed, axis=1), jnp.argmax(is_allowed, axis=1), MAX_DELAY)
     entries = jnp.minimum(if_0_first, inverse).astype(jnp.uint32)
-    shifts = (BITS_PER_DELAY * (np.arange(EXCESSES) % DELAYS_PER_WORD)).astype(np.uint32)
+    shifts = (BITS_PER_DELAY * (np.arange(STAIRCASE_LENGTH) % DELAYS_PER_WORD)).astype(np.uint32)
     return jnp.sum(
         (entries << shifts[:, None]).reshape(2, DELAYS_PER_WORD, B), axis=1, dtype=jnp.uint32
     )

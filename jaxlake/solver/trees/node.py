@@ -26,12 +26,12 @@ class TreeQueries(NamedTuple):
     goals: jax.Array  # int16 (K, Q), cells; ABSENT for absent agents
     solo_distances: jax.Array  # int16 (K, Q), earliest arrivals; 0 for absent agents
     pair_costs: jax.Array  # int16 (P, Q), lower bounds on the cost of each pair; 0 where unknown
-    stairs: jax.Array  # uint32 (2, P, Q), from `arrivals.staircases`; 0 where unknown
+    staircases: jax.Array  # uint32 (2, P, Q), from `arrivals.staircases`; 0 where unknown
     sum_objective: jax.Array  # bool (Q,), whether to bound the sum of costs, or the makespan
     may_wait: jax.Array  # bool (Q,), whether agents may wait before their last arrival
     min_bound: jax.Array  # int16 (Q,), first bound to search
     max_bound: jax.Array  # int16 (Q,), last bound to search
-    budget: jax.Array  # int32 (Q,), number of replanned agents before the search gives up
+    max_expansions: jax.Array  # int32 (Q,), replanned agents before the search gives up
     active: jax.Array  # bool (Q,), whether to search
 
 

@@ -62,11 +62,12 @@ def search_with_teams(queries: TreeQueries, horizon: int, limits: Limits) -> Que
     def run_stage(
         previous_results: QueryResults, stage: tuple[jax.Array | int, ...], **options: Any
     ) -> tuple[QueryResults, None]:
-        team, split, max_expansions = stage
+        team, split, stage_limit = stage
         active = previous_results.gave_up
-        budget = jnp.minimum(queries.budget, max_expansions)
         open_queries = queries._replace(
-            min_bound=previous_results.bound, budget=budget, active=active
+            min_bound=previous_results.bound,
+            max_expansions=jnp.minimum(queries.max_expansions, stage_limit),
+            active=active,
         )
         results = search(open_queries, team=team, split=split, **options)
         return results._replace(
@@ -306,7 +307,7 @@ def _estimate_cost(
     """
     excesses = list(jnp.maximum(costs - query.solo_distances, 0))
     # Many results use these values. Storing them avoids recomputation and keeps the code small.
-    stair = materialize(arrivals.look_up_all_pairs(query.stairs, excesses), opaque_true)
+    stair = materialize(arrivals.look_up_all_pairs(query.staircases, excesses), opaque_true)
     stairs = [arrivals.Stair(*(leaf[p] for leaf in stair)) for p in range(len(stair.gain))]
     gains = pair_gains(list(costs), list(query.pair_costs), stairs)
     sum_of_costs = jnp.sum(costs, axis=0, dtype=jnp.int16) + best_matching(gains, len(costs))
@@ -361,9 +362,9 @@ def _coordinate_teams(lanes: TreeLanes, root_planned: jax.Array, teams: Teams) -
     is_busy = lanes.query_index >= 0
     is_finished = team_has(is_busy & (lanes.solved | lanes.gave_up | lanes.done))
     num_expansions = _masked_sum(lanes.expansions, is_same_team)
-    exceeds_budget = is_busy & ~is_finished & (num_expansions >= lanes.query.budget)
-    gave_up = (team_has(lanes.gave_up) & ~team_has(lanes.solved)) | exceeds_budget
-    is_searching = is_busy & ~is_finished & ~exceeds_budget
+    reached_limit = is_busy & ~is_finished & (num_expansions >= lanes.query.max_expansions)
+    gave_up = (team_has(lanes.gave_up) & ~team_has(lanes.solved)) | reached_limit
+    is_searching = is_busy & ~is_finished & ~reached_limit
 
     # A lane without a prefix becomes idle as soon as the root is planned.
     prefix_done = lanes.prefix_done | (root_planned & (lanes.prefix >= num_prefixes))
@@ -403,7 +404,7 @@ def _coordinate_teams(lanes: TreeLanes, root_planned: jax.Array, teams: Teams) -
         ),
         bound=jnp.where(raises_bound, next_bound, lanes.bound),
         next_bound=jnp.where(raises_bound, jnp.int16(NEVER), lanes.next_bound),
-        done=lanes.done | is_finished | exceeds_budget | (is_refuted & ~raises_bound),
+        done=lanes.done | is_finished | reached_limit | (is_refuted & ~raises_bound),
         gave_up=gave_up,
         branch=lanes.branch._replace(levels=levels.at[tree_node.CHILD_FIELD, 0].set(root_child)),
     )

@@ -17,7 +17,7 @@ from benchmarks import oracles
 from benchmarks.oracles.boards import BoardLike, ParsedBoard
 from jaxlake import Status
 from jaxlake.board.instance import numpy_instance
-from jaxlake.solver import DEFAULT_HORIZON, limits_for, many_slots
+from jaxlake.solver import DEFAULT_HORIZON, limits_for, many_agents
 from jaxlake.solver.certificates import PreparedBoards
 from jaxlake.solver.pairs.bounds import pair_staircases
 from jaxlake.solver.space_time import NEVER
@@ -140,8 +140,8 @@ def solve_batches(boards: jaxlake.Instance, batch_size: int, **options) -> jaxla
 @cache
 def _make_tree_solver(horizon: int):
     def solve(boards, max_expansions):
-        budget = many_slots.budgets(boards, max_expansions)
-        return many_slots.solve_many_slots(boards, horizon, budget, limits_for(), dense=False)
+        limit = many_agents.broadcast_max_expansions(boards, max_expansions)
+        return many_agents.solve_many_agents(boards, horizon, limit, limits_for(), dense=False)
 
     return jax.jit(solve)
 

@@ -7,7 +7,7 @@ import pytest
 from benchmarks import oracles
 from jaxlake.solver import limits_for
 from jaxlake.solver.certificates import prepare_boards
-from jaxlake.solver.pairs.arrivals import EXCESSES, staircases
+from jaxlake.solver.pairs.arrivals import STAIRCASE_LENGTH, staircases
 from tests.jaxlake.solver.boards import draw_grids, draw_starts_on_goals, make_instances
 
 NUM_BOARDS, MAX_SIZE, MAX_DELAY = 120, 4, 5
@@ -30,8 +30,8 @@ def _compute_staircases(grids, limits):
 
 
 def _unpack_entries(words):
-    """Return int (EXCESSES, B): entry e of each staircase."""
-    rows = [words[e // 8] >> np.uint32(4 * (e % 8)) & 15 for e in range(EXCESSES)]
+    """Return int (STAIRCASE_LENGTH, B): entry e of each staircase."""
+    rows = [words[e // 8] >> np.uint32(4 * (e % 8)) & 15 for e in range(STAIRCASE_LENGTH)]
     return np.stack(rows).astype(int)
 
 
@@ -43,7 +43,7 @@ def test_staircases_match_enumerated_plans(grids):
         arrivals = oracles.arrival_times(grid, max(solo_distances) + MAX_DELAY + 2)
         excesses = [(x - solo_distances[0], y - solo_distances[1]) for x, y in arrivals]
         for e in range(MAX_DELAY):
-            expected = min((y for x, y in excesses if x <= e), default=EXCESSES)
+            expected = min((y for x, y in excesses if x <= e), default=STAIRCASE_LENGTH)
             heights.add(int(entries[e, b]))
             # The enumerated plans only show delays of up to CHECKED steps.
             assert min(entries[e, b], MAX_DELAY) == min(expected, MAX_DELAY), (grid, e)

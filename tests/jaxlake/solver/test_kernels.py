@@ -195,13 +195,13 @@ def _make_tree_queries(seed, count, size, num_agents):
     return TreeQueries(
         *boards[:3],
         solo_distances=solo_distances,
-        stairs=compute_pair_staircases(batch, boards),
+        staircases=compute_pair_staircases(batch, boards),
         pair_costs=jnp.stack(pairs).astype(jnp.int16),
         sum_objective=sum_mask,
         may_wait=index % 3 > 0,
         min_bound=min_bound,
         max_bound=jnp.where(sum_mask, max_bound, jnp.minimum(max_bound, HORIZON)),
-        budget=jnp.where(index % 4 == 0, 64, 600),
+        max_expansions=jnp.where(index % 4 == 0, 64, 600),
         active=connected_mask & (index % 9 > 0),
     )
 

@@ -1,4 +1,4 @@
-"""Exact solver for B boards with K = 3 to 5 slots, hence P = K * (K - 1) / 2 pairs of agents.
+"""Exact solver for B boards with K = 3 to 5 agent slots, hence P = K * (K - 1) / 2 pairs of agents.
 
 Prioritised planning and pairs of agents give bounds on both optima. A search of constraint trees
 and a dense joint search then only examine the boards and costs between these bounds.
@@ -19,7 +19,7 @@ from jaxlake.solver.dense import search as dense_search
 from jaxlake.solver.dense.components import component_sizes
 from jaxlake.solver.dense.search import (
     DENSE_AXIS_SIZES,
-    DENSE_BUDGETS,
+    MAX_EXPANSIONS_BEFORE_DENSE,
     ShortestPlans,
     TreeResults,
     split_by_size,
@@ -50,34 +50,34 @@ CANDIDATE_MAX_EXPANSIONS = {3: 65536, 4: 16384, 5: 16384}
 """The same limit for generated candidates, by number of agents. It affects which ones are kept."""
 
 
-def budgets(batch: Instance, max_expansions: jax.Array | None) -> jax.Array:
+def broadcast_max_expansions(batch: Instance, max_expansions: jax.Array | None) -> jax.Array:
     """Return the number of agents that a search may replan on each board, int32 (B,)."""
     if max_expansions is None:
         max_expansions = jnp.int32(DEFAULT_MAX_EXPANSIONS)
     return jnp.broadcast_to(max_expansions, batch.agent_mask.shape[:1])
 
 
-def candidate_budgets(batch: Instance) -> jax.Array:
+def candidate_max_expansions(batch: Instance) -> jax.Array:
     """Return the number of agents that a search may replan on candidates (...), int32 (...)."""
     num_agents = jnp.sum(batch.agent_mask, axis=-1, dtype=jnp.int32)
-    budgets_by_agents = jnp.array(list(CANDIDATE_MAX_EXPANSIONS.values()), jnp.int32)
-    return budgets_by_agents[jnp.clip(num_agents, 3, 5) - 3]
+    limits_by_agents = jnp.array(list(CANDIDATE_MAX_EXPANSIONS.values()), jnp.int32)
+    return limits_by_agents[jnp.clip(num_agents, 3, 5) - 3]
 
 
-def solve_many_slots(
-    batch: Instance, horizon: int, budget: jax.Array, limits: Limits, *, dense: bool = True
+def solve_many_agents(
+    batch: Instance, horizon: int, max_expansions: jax.Array, limits: Limits, *, dense: bool = True
 ) -> Solution:
     """Solve a batch in one program.
 
     Args:
         batch: Leaves (B, ...).
         horizon: Longest plan in steps (static).
-        budget: int32 (B,), see `budgets`.
+        max_expansions: int32 (B,), number of agents that a search may replan.
         limits: Number of boards to process at once.
         dense: Whether to use the dense joint search, which tests disable (static).
     """
     planning = _plan_boards(batch, horizon, limits)
-    bounds = _bound_boards(batch, planning, budget, horizon, limits, dense=dense)
+    bounds = _bound_boards(batch, planning, max_expansions, horizon, limits, dense=dense)
     results = _search_boards(batch, planning, bounds, horizon, limits)
     for size_index in range(len(results.remaining)) if dense else ():
         results = dense_search.solve_remaining(batch, results, size_index, horizon, limits)
@@ -108,8 +108,8 @@ class _BoundedBoards(NamedTuple):
     pair_costs: jax.Array  # int16 (P, B), lower bound per pair
     waitless_pair_costs: jax.Array  # int16 (P, B), lower bound per pair without waits
     may_be_cheaper: jax.Array  # bool (B,), a plan may be cheaper than the best known one
-    stairs: jax.Array  # uint32 (2, P, B), see `pair_staircases`
-    budget: jax.Array  # int32 (B,), number of agents to replan before the dense search takes over
+    staircases: jax.Array  # uint32 (2, P, B), see `pair_staircases`
+    max_expansions: jax.Array  # int32 (B,), agents to replan before the dense search takes over
     sizes: jax.Array  # int32 (B,), component sizes; 0 for boards without a dense search
 
 
@@ -123,7 +123,7 @@ def _bound_boards(
     dense: bool = True,
 ) -> _BoundedBoards:
     """Return the bounds that pairs of agents prove."""
-    budget = budgets(batch, max_expansions)
+    max_expansions = broadcast_max_expansions(batch, max_expansions)
     B, K = batch.agent_mask.shape
     boards, best_plans = planning
     is_connected, solo_distances, solo_cost, max_distance = _distance_summary(boards)
@@ -142,16 +142,17 @@ def _bound_boards(
     sizes = jnp.zeros(B, jnp.int32)
     if dense:
         sizes = component_sizes(boards, is_undecided, limits)
-        max_sizes, expansions = zip(*DENSE_BUDGETS[K], strict=True)
-        for expansion_limit, fits in zip(expansions, split_by_size(sizes, max_sizes), strict=True):
-            budget = jnp.where(is_undecided & fits, jnp.minimum(budget, expansion_limit), budget)
+        max_sizes, dense_limits = zip(*MAX_EXPANSIONS_BEFORE_DENSE[K], strict=True)
+        for dense_limit, fits in zip(dense_limits, split_by_size(sizes, max_sizes), strict=True):
+            lower_limit = jnp.minimum(max_expansions, dense_limit)
+            max_expansions = jnp.where(is_undecided & fits, lower_limit, max_expansions)
 
     # Search only for plans that are better than the best known plan.
     known_cost = best_plans.sum_of_costs
     last_cost = jnp.where(known_cost < NEVER, known_cost - 1, jnp.int16(K * horizon))
     may_be_cheaper = is_undecided & (min_cost <= last_cost)
     may_be_shorter = is_undecided & (min_makespan < best_plans.makespan)
-    stairs = pair_staircases(batch, boards, pairs.costs, may_be_cheaper | may_be_shorter, limits)
+    is_open = may_be_cheaper | may_be_shorter
 
     return _BoundedBoards(
         undecided=is_undecided,
@@ -162,8 +163,8 @@ def _bound_boards(
         pair_costs=pairs.costs,
         waitless_pair_costs=waitless_pair_costs,
         may_be_cheaper=may_be_cheaper,
-        stairs=stairs,
-        budget=budget,
+        staircases=pair_staircases(batch, boards, pairs.costs, is_open, limits),
+        max_expansions=max_expansions,
         sizes=sizes,
     )
 
@@ -255,13 +256,13 @@ def _search_trees(
         return TreeQueries(
             *boards[:3],
             solo_distances=solo_distances,
-            stairs=bounds.stairs,
+            staircases=bounds.staircases,
             pair_costs=bounds.pair_costs if may_wait else bounds.waitless_pair_costs,
             sum_objective=jnp.full(B, sum_objective),
             may_wait=jnp.full(B, may_wait),
             min_bound=min_bound.astype(jnp.int16),
             max_bound=max_bound.astype(jnp.int16),
-            budget=bounds.budget,
+            max_expansions=bounds.max_expansions,
             active=active,
         )
 
@@ -335,7 +336,7 @@ def _concatenate(first: TreeQueries, second: TreeQueries) -> TreeQueries:
     return jax.tree.map(lambda x, y: jnp.concatenate([x, y], axis=-1), first, second)
 
 
-def solve_in_stages(
+def solve_by_tiers(
     instances: Instance,
     max_expansions: jax.Array | None,
     horizon: int,
@@ -344,13 +345,25 @@ def solve_in_stages(
     single: bool,
     fast_compile: bool,
 ) -> Solution:
-    """Solve a batch, or a `single` board, with one program per stage.
+    """Solve a batch, or a `single` board, with separate programs for the tiers (docs/solver.md).
 
-    A program runs only if undecided boards remain.
+    A program runs only if undecided boards remain. The result equals that of `solve_many_agents`.
+
+    Args:
+        instances: Leaves (B, ...), or (...) of a `single` board; concrete arrays.
+        max_expansions: int32 () or (B,), number of agents that a search may replan, or None for
+            `DEFAULT_MAX_EXPANSIONS`.
+        horizon: Longest plan in steps (static).
+        limits: Number of boards to process at once (static).
+        single: Whether `instances` is one board.
+        fast_compile: Whether to compile faster, but search more slowly.
+
+    Returns:
+        Solutions with leaves (B, ...), or (...) of a `single` board.
     """
     if not single and len(instances.agent_mask) == 0:
         return empty_solutions(horizon, instances.agent_mask.shape[-1])
-    plan, bound, search, solve_remaining = _get_stages(fast_compile)
+    plan, bound, search, solve_remaining = _get_programs(fast_compile)
     batch, planning, solutions, is_undecided = plan(
         instances, horizon=horizon, limits=limits, single=single
     )
@@ -369,10 +382,10 @@ def solve_in_stages(
 
 
 @partial(jit_search, static_argnames=("horizon", "limits", "single"))
-def _first_stage(
+def _run_planning_tiers(
     instances: Instance, *, horizon: int, limits: Limits, single: bool
 ) -> tuple[Instance, _PlannedBoards, Solution, jax.Array]:
-    """Return the batch, its plans, solutions, and whether a board is undecided.
+    """Run tiers 1 and 2; return the batch, its plans, solutions, and whether boards are undecided.
 
     If no board is undecided, the solutions are final.
     """
@@ -403,17 +416,17 @@ def _first_stage(
     return batch, planning, solutions, is_undecided
 
 
-_pair_stage = jit_search(_bound_boards, static_argnames=("horizon", "limits"))
-_tree_stage = jit_search(_search_boards, static_argnames=("horizon", "limits"))
-_dense_stage = jit_search(
+_run_pair_tiers = jit_search(_bound_boards, static_argnames=("horizon", "limits"))
+_run_tree_tier = jit_search(_search_boards, static_argnames=("horizon", "limits"))
+_run_dense_tier = jit_search(
     dense_search.solve_remaining, static_argnames=("horizon", "limits", "size_index")
 )
 
 
-def _get_stages(fast_compile: bool) -> tuple[Any, ...]:
-    """Return the compiled programs of the stages."""
-    stages = (_first_stage, _pair_stage, _tree_stage, _dense_stage)
-    return tuple(stage.fast_compile for stage in stages) if fast_compile else stages
+def _get_programs(fast_compile: bool) -> tuple[Any, ...]:
+    """Return the compiled programs of the tiers, in order."""
+    programs = (_run_planning_tiers, _run_pair_tiers, _run_tree_tier, _run_dense_tier)
+    return tuple(program.fast_compile for program in programs) if fast_compile else programs
 
 
 @jax.jit

@@ -1,4 +1,4 @@
-"""Boards of three to five slots: stages outside jit, and plans near the horizon."""
+"""Boards of three to five slots: tiers outside jit, and plans near the horizon."""
 
 import jax
 import pytest
@@ -6,7 +6,7 @@ import pytest
 import jaxlake
 from benchmarks import oracles
 from jaxlake import Status
-from jaxlake.solver import many_slots, solve_batch
+from jaxlake.solver import many_agents, solve_batch
 from tests.jaxlake.solver.boards import (
     assert_same,
     check_solutions,
@@ -17,43 +17,43 @@ from tests.jaxlake.solver.boards import (
     solve_by_trees,
 )
 
-STAGES = ("_first_stage", "_pair_stage", "_tree_stage", "_dense_stage")
+TIERS = ("_run_planning_tiers", "_run_pair_tiers", "_run_tree_tier", "_run_dense_tier")
 OPTIONS = {"horizon": 16, "max_expansions": 8}
 
 
 @pytest.fixture
-def called_stages(monkeypatch):
-    """Record the names of called stages, in order."""
+def called_tiers(monkeypatch):
+    """Record the names of called tiers, in order."""
     names = []
 
     def record_calls(name):
-        stage = getattr(many_slots, name)
+        tier = getattr(many_agents, name)
 
         def call(*args, **kwargs):
             names.append(name)
-            return stage(*args, **kwargs)
+            return tier(*args, **kwargs)
 
         call.fast_compile = call
         return call
 
-    for name in STAGES:
-        monkeypatch.setattr(many_slots, name, record_calls(name))
+    for name in TIERS:
+        monkeypatch.setattr(many_agents, name, record_calls(name))
     return names
 
 
 @pytest.fixture(scope="module")
 def crowded_boards():
-    """Return boards, some of which need all stages."""
+    """Return boards, some of which need all tiers."""
     grids = draw_grids(8, 60, sizes=(3, 4), agent_counts=(3,))
     return make_instances(grids, max_size=4, max_agents=3)
 
 
 @pytest.mark.slow
-def test_stages_equal_one_program(crowded_boards, called_stages):
+def test_tiers_equal_one_program(crowded_boards, called_tiers):
     expected = jax.jit(lambda boards: solve_batch(boards, **OPTIONS))(crowded_boards)
-    assert called_stages == []
+    assert called_tiers == []
     assert_same(solve_batch(crowded_boards, **OPTIONS), expected)
-    assert called_stages == [*STAGES]
+    assert called_tiers == [*TIERS]
 
 
 # Agents s and A move down a column in sequence, and S crosses it. At the optimal cost of 14, both

@@ -14,32 +14,39 @@ from jaxlake.solver.kernels.lanes import any_lane, intersects
 from jaxlake.solver.kernels.pair_lanes import PairLanes, run_pairs
 from jaxlake.solver.pairs.joint_search import Geometry, TwoAgentBoards
 
-EXCESSES = 16
-"""Number of entries of a staircase: delays 0 to 15 of the first agent."""
+STAIRCASE_LENGTH = 16
+"""Number of entries of a staircase, one for each delay 0 to 15 of the first agent."""
 
 BITS_PER_DELAY = 4
 """Number of bits of an entry. Two words of 32 bits hold a staircase."""
 
-MAX_DELAY = EXCESSES - 1
+MAX_DELAY = STAIRCASE_LENGTH - 1
 """Largest entry, which also stands for larger delays of the second agent."""
 
 DELAYS_PER_WORD = 32 // BITS_PER_DELAY
 
 
-def search_delays(
+def search_delays_in_kernel(
     pairs: TwoAgentBoards, running: jax.Array, board: Geometry, backend: Kernels
 ) -> jax.Array:
-    """Return the delays of the second agent, int32 (2, EXCESSES, B), by agent that arrives first.
+    """Return the least delays of the second agent, for either agent as the first to arrive.
 
-    Entry e is the least delay of the second agent if the first one arrives at most e steps later
-    than alone. It is MAX_DELAY if the search ended earlier.
+    Args:
+        pairs: B pairs of agents, one per lane.
+        running: bool (B,), pairs to search.
+        board: Geometry of the boards (static).
+        backend: Target for which the kernel is compiled (static).
+
+    Returns:
+        int32 (2, STAIRCASE_LENGTH, B), by first agent. Entry e is the least delay of the second
+        agent if the delay of the first is at most e; MAX_DELAY if the search ended earlier.
     """
     kernel = partial(_search_program, board=board, backend=backend)
     (output,) = run_pairs(kernel, pairs, [running, *pairs.solo_distances], None, board, backend)
     packed_words = output[:, :4].astype(jnp.uint32).T.reshape(2, 2, 1, -1)  # (agents, words, 1, B)
     shifts = (BITS_PER_DELAY * np.arange(DELAYS_PER_WORD)).astype(np.uint32)[:, None]
     delays = (packed_words >> shifts) & np.uint32(MAX_DELAY)
-    return delays.reshape(2, EXCESSES, -1).astype(jnp.int32)
+    return delays.reshape(2, STAIRCASE_LENGTH, -1).astype(jnp.int32)
 
 
 class _State(NamedTuple):
@@ -87,18 +94,21 @@ class _StaircaseSearch(PairLanes):
         """Return the distances of each agent to its goal past the other agent's goal."""
         goals = self.goal_flags & self.open_flags
         far = jnp.zeros_like(self.lane) + UNREACHABLE
-        steps = tuple(jnp.where(_has_flag(goals, agent), 0, far) for agent in (0, 1))
+        distances = tuple(jnp.where(_has_flag(goals, agent), 0, far) for agent in (0, 1))
 
         def spread(state: Any) -> Any:
-            d, flags, steps, _ = state
-            self.write_walk(d & 1, flags)
+            radius, flags, distances, _ = state
+            self.write_walk(radius & 1, flags)
             self.synchronise()
-            next_flags = flags | (self.step_walk(d & 1, 0) & self.open_flags)
+            next_flags = flags | (self.step_walk(radius & 1, 0) & self.open_flags)
             new_flags = next_flags & ~flags
-            steps = tuple(jnp.where(_has_flag(new_flags, a), d + 1, steps[a]) for a in (0, 1))
-            return d + 1, next_flags, steps, any_lane(new_flags != 0)
+            distances = tuple(
+                jnp.where(_has_flag(new_flags, agent), radius + 1, distances[agent])
+                for agent in (0, 1)
+            )
+            return radius + 1, next_flags, distances, any_lane(new_flags != 0)
 
-        initial_state = (jnp.int32(0), goals, steps, jnp.bool_(True))
+        initial_state = (jnp.int32(0), goals, distances, jnp.bool_(True))
         return list(jax.lax.while_loop(lambda state: state[3], spread, initial_state)[2])
 
     def _examine(self, state: _State, distances: Sequence[jax.Array]) -> _State:
@@ -115,13 +125,13 @@ class _StaircaseSearch(PairLanes):
                 jnp.where(partner_cells[first], distances[second], UNREACHABLE)
             )
             delay = jnp.clip(t + distance - self.extra_columns[second], 0, MAX_DELAY)
-            excess = t - self.extra_columns[first]
-            is_in_range = (excess >= 0) & (excess < EXCESSES)
+            first_delay = t - self.extra_columns[first]
+            is_in_range = (first_delay >= 0) & (first_delay < STAIRCASE_LENGTH)
             last_delay = last_delays[first]
             last_delays[first] = jnp.where(is_in_range, jnp.minimum(last_delay, delay), last_delay)
-            shift = (excess * BITS_PER_DELAY) & 31
+            shift = (first_delay * BITS_PER_DELAY) & 31
             for w in (0, 1):
-                mask = is_in_range & (excess * BITS_PER_DELAY >> 5 == w)
+                mask = is_in_range & (first_delay * BITS_PER_DELAY >> 5 == w)
                 word = words[2 * first + w]
                 cleared_word = word & ~(np.uint32(MAX_DELAY) << shift.astype(jnp.uint32))
                 entry = last_delays[first].astype(jnp.uint32) << shift.astype(jnp.uint32)
