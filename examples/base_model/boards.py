@@ -18,6 +18,8 @@ from training.run.seeds import derive_key
 
 CANDIDATES_PER_BOARD = 500
 """Maximum number of drawn boards per held-out board of a cell."""
+_HELD_OUT_STREAM, _PLAN_STREAM = 0, 1
+"""Random streams of the boards; `train.py` uses others."""
 
 
 class HeldOut(NamedTuple):
@@ -32,17 +34,17 @@ def draw_held_out(recipe: Recipe, boards_per_cell: int) -> HeldOut:
     settings = recipe.boards
     kinds = list(product(settings.sizes, settings.hole_ratios))
     boards, reports = draw_boards(
-        derive_key(recipe.seed, "pretrain", 0),
+        derive_key(recipe.seed, "pretrain", _HELD_OUT_STREAM),
         [BoardRequest(*kind, 0.5, 2 * boards_per_cell, settings.num_agents) for kind in kinds],
         max_size=max(settings.sizes),
         max_candidates=CANDIDATES_PER_BOARD * boards_per_cell,
     )
     board_counts = [report.count - report.missing for report in reports]
-    kind_of_board = np.repeat(np.arange(len(kinds)), board_counts)
+    kind_by_board = np.repeat(np.arange(len(kinds)), board_counts)
     needs_wait = np.asarray(boards.solutions.needs_wait)
     cells = {
         f"{size}x{size}_hr{holes:g}_{'wait' if waits else 'go'}": np.flatnonzero(
-            (kind_of_board == kind_index) & (needs_wait == waits)
+            (kind_by_board == kind_index) & (needs_wait == waits)
         )
         for kind_index, (size, holes) in enumerate(kinds)
         for waits in (False, True)
@@ -57,7 +59,7 @@ def draw_plans(recipe: Recipe, held_out: HeldOut) -> list[tuple[str, str]]:
     """
     settings = recipe.boards
     boards, _ = draw_boards(
-        derive_key(recipe.seed, "pretrain", 1),
+        derive_key(recipe.seed, "pretrain", _PLAN_STREAM),
         [
             BoardRequest(size, hole_ratio, settings.wait_ratio, count, settings.num_agents)
             for size in settings.sizes

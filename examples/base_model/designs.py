@@ -1,4 +1,4 @@
-"""Contexts of random lakes with the rule's edits, for imitation and for the reading score."""
+"""Contexts of random lakes with the rule's edits, for imitation and for the evidence test."""
 
 from __future__ import annotations
 

@@ -24,8 +24,8 @@ from training.policy.decoder import Decoder
 from training.policy.policy import Policy
 
 
-class ReadingTest:
-    """Held-out pairs of contexts, as token ids, and the positions of their edits."""
+class EvidenceTest:
+    """Tests on held-out pairs of contexts whether designs depend on the evidence."""
 
     def __init__(self, policy: Policy, pairs: Sequence[SwapPair]) -> None:
         self._policy = policy

@@ -22,7 +22,7 @@ from optax import contrib
 from examples.base_model.boards import HeldOut, draw_held_out, draw_plans
 from examples.base_model.designs import draw_examples, draw_swaps
 from examples.base_model.recipe import Designs, Goal, Optimization, Recipe
-from examples.base_model.scores import ReadingTest
+from examples.base_model.scores import EvidenceTest
 from jaxlake.language.judging import judge_texts
 from training.errors import UserError
 from training.learner.batching import split_rows
@@ -43,6 +43,8 @@ MAX_STEPS = 32
 """Longest plan of an agent, in steps."""
 TOKENIZER_PLANS = 2048
 TOKENIZER_DESIGNS = 4096
+_EXAMPLE_STREAM, _SWAP_STREAM, _BATCH_STREAM, _EVALUATION_STREAM = 2, 3, 10, 11
+"""Random streams of the training; `boards.py` uses 0 and 1."""
 
 
 @dataclass
@@ -54,7 +56,7 @@ class _Training:
     policy: Policy
     pool: ExamplePool
     held_out: HeldOut
-    reading: ReadingTest
+    evidence_test: EvidenceTest
     sampler: Sampler | None = None
 
     def seed(self, *stream: int) -> int:
@@ -103,7 +105,7 @@ def _take_steps(
             if step_count == stop_after:
                 return None
             step_count += 1
-            rng = np.random.default_rng(run.seed(10, step_count))
+            rng = np.random.default_rng(run.seed(_BATCH_STREAM, step_count))
             share = _get_design_share(recipe.designs, settings, step_count)
             state, metrics = take_step(state, run.pool.draw(rng, settings.batch_size, share))
             history.append(metrics)
@@ -135,7 +137,8 @@ def _prepare(recipe: Recipe, path: Path) -> tuple[_Training, Any]:
         held_out = draw_held_out(recipe, recipe.goal.boards_per_cell)
         plans = draw_plans(recipe, held_out)
         example_rng, swap_rng = (
-            np.random.default_rng(derive_seed(recipe.seed, "pretrain", stream)) for stream in (2, 3)
+            np.random.default_rng(derive_seed(recipe.seed, "pretrain", stream))
+            for stream in (_EXAMPLE_STREAM, _SWAP_STREAM)
         )
         designs = draw_examples(example_rng, recipe.designs)
         pairs = draw_swaps(swap_rng, recipe.designs, recipe.goal.contexts)
@@ -150,7 +153,7 @@ def _prepare(recipe: Recipe, path: Path) -> tuple[_Training, Any]:
     policy, params = load_policy(initial_path, model, prompt, length_bucket=LENGTH_STEP)
     token_ids = map(policy.encode_examples, (plans, designs))
     pool = ExamplePool(*token_ids, pad_id=policy.pad_id)
-    return _Training(recipe, path, policy, pool, held_out, ReadingTest(policy, pairs)), params
+    return _Training(recipe, path, policy, pool, held_out, EvidenceTest(policy, pairs)), params
 
 
 def _subsample(examples: Sequence[Any], count: int) -> list[Any]:
@@ -249,7 +252,7 @@ class Evaluation(NamedTuple):
 
 def _evaluate(run: _Training, params: Any, step: int, *, validate: bool) -> Evaluation:
     """Evaluate the weights, optionally with answers to held-out boards, and log a line."""
-    edit_accuracy, flip_rates = run.reading.compute_scores(params)
+    edit_accuracy, flip_rates = run.evidence_test.compute_scores(params)
     flip_rates = {fact: six_digits(rate) for fact, rate in flip_rates.items()}
     valid = _measure_valid_rates(run, params, step) if validate else None
     evaluation = Evaluation(step, six_digits(edit_accuracy), flip_rates, valid)
@@ -272,7 +275,7 @@ def _measure_valid_rates(run: _Training, params: Any, step: int) -> dict[str, fl
         temperature=1.0,
         max_tokens=run.recipe.max_tokens,
         stop_token_ids=run.policy.stop_ids,
-        seed=run.seed(11, step),
+        seed=run.seed(_EVALUATION_STREAM, step),
     )
     groups = run.sampler.sample(request)
     texts = [run.policy.decode(completion.token_ids) for (completion,) in groups]
@@ -289,7 +292,7 @@ def _finish(run: _Training, params: Any, step: int) -> Path:
     if missed_goals := find_missed_goals(
         _evaluate(run, rounded_float32, step, validate=True), run.recipe.goal
     ):
-        console.print(f"It falls short of its goal: {', '.join(missed_goals)}.", soft_wrap=True)
+        console.print(f"The model misses its goals: {', '.join(missed_goals)}.", soft_wrap=True)
     run.policy.export(rounded_params, run.path / "model")
     console.print(f"{run.path / 'model'}: the model after {step} steps.")
     return run.path / "model"

@@ -101,12 +101,12 @@ def addition_evidence(
     """Check the answers to a validation set and return the evidence; stage 0 is the warm start."""
     carries = defaultdict(list)
     for problem in trained_on:
-        carries[str(problem.digits)].append(problem.carries)
+        carries[str(problem.num_digits)].append(problem.carries)
     failures = defaultdict(lambda: defaultdict(list))  # by group, then by slice
     cases = defaultdict(list)
     for problem, text in zip(instances, answers, strict=True):
         failure, column = check_answer(problem, text)
-        group = str(problem.digits)
+        group = str(problem.num_digits)
         failures[group]["carry" if problem.carries else "no carry"].append(failure)
         if failure is not None:
             case = FailedCase(

@@ -30,19 +30,19 @@ class Sum:
         return self.first + self.second
 
     @property
-    def digits(self) -> int:
-        """Digits of each operand."""
+    def num_digits(self) -> int:
+        """Number of digits of each operand."""
         return len(str(self.first))
 
     @property
     def carries(self) -> bool:
         """Whether at least one column adds up to 10 or more."""
-        return any(self.carry_into(column) for column in range(1, self.digits + 1))
+        return any(self.carry_into(column) for column in range(1, self.num_digits + 1))
 
     @property
     def kind(self) -> tuple[int, bool]:
         """The kind that the knobs control: the number of digits, and whether a column carries."""
-        return self.digits, self.carries
+        return self.num_digits, self.carries
 
     def carry_into(self, column: int) -> int:
         """Return the carry into a column; the lowest column is 0."""
@@ -53,7 +53,7 @@ class Sum:
         return self.first // 10**column % 10 + self.second // 10**column % 10
 
 
-Digits = Annotated[int, Field(ge=1, le=6)]
+DigitCount = Annotated[int, Field(ge=1, le=6)]
 
 
 class DigitKnobs(FrozenModel):
@@ -66,17 +66,18 @@ class DigitKnobs(FrozenModel):
 class AdditionConfiguration(Configuration):
     """The configuration of one stage: knobs by number of digits."""
 
-    digits: dict[Digits, DigitKnobs] = Field(min_length=1)
+    digits: dict[DigitCount, DigitKnobs] = Field(min_length=1)
 
     def values(self) -> KnobValues:
         """The knobs as plain numbers, fewest digits first."""
-        return {str(digits): knobs.model_dump() for digits, knobs in sorted(self.digits.items())}
+        groups = sorted(self.digits.items())
+        return {str(num_digits): knobs.model_dump() for num_digits, knobs in groups}
 
 
 class AdditionSpace(KnobSpace):
     """The space of configurations. Groups are numbers of digits; the first knob is the share."""
 
-    digits: tuple[Digits, ...] = Field(min_length=1)
+    digits: tuple[DigitCount, ...] = Field(min_length=1)
     max_carry_ratio: Ratio = 1.0
 
     group_label: ClassVar[str] = "digit count"
@@ -106,12 +107,12 @@ def draw_sums(
     """
     rng = random.Random(seed)
     sums: list[Sum] = []
-    for (digits, carries), quota in compute_quotas(configuration, count).items():
-        used_sums = {problem for problem in held_out if problem.kind == (digits, carries)}
-        num_sums = min(len(used_sums) + quota, count_sums(digits, carries))
-        minimum = 10 ** (digits - 1) if digits > 1 else 0
+    for (num_digits, carries), quota in compute_quotas(configuration, count).items():
+        used_sums = {problem for problem in held_out if problem.kind == (num_digits, carries)}
+        num_sums = min(len(used_sums) + quota, count_sums(num_digits, carries))
+        minimum = 10 ** (num_digits - 1) if num_digits > 1 else 0
         while len(used_sums) < num_sums:
-            problem = Sum(*(rng.randrange(minimum, 10**digits) for _ in range(2)))
+            problem = Sum(*(rng.randrange(minimum, 10**num_digits) for _ in range(2)))
             if problem.carries == carries and problem not in used_sums:
                 used_sums.add(problem)
                 sums.append(problem)
@@ -120,7 +121,7 @@ def draw_sums(
 
 
 def compute_quotas(configuration: Configuration, count: int) -> dict[tuple[int, bool], int]:
-    """Return the number of sums of each kind (digits, carries) in a stage of `count` sums."""
+    """Return the number of sums of each kind (num_digits, carries) in a stage of `count` sums."""
     groups = configuration.values()
     counts = apportion([knobs["data_ratio"] for knobs in groups.values()], count)
     return {
@@ -136,16 +137,16 @@ def split_quota(count: int, carry_ratio: float) -> tuple[int, int]:
     return count - num_carry, num_carry
 
 
-def count_sums(digits: int, carries: bool) -> int:
+def count_sums(num_digits: int, carries: bool) -> int:
     """Return the number of different sums of a kind.
 
     55 pairs of digits add up to at most 9. In 36 of them no digit is zero, which the highest digits
     of longer numbers require.
     """
-    if digits == 1:
+    if num_digits == 1:
         return 45 if carries else 55
-    no_carry_count = 55 ** (digits - 1) * 36
-    return (9 * 10 ** (digits - 1)) ** 2 - no_carry_count if carries else no_carry_count
+    no_carry_count = 55 ** (num_digits - 1) * 36
+    return (9 * 10 ** (num_digits - 1)) ** 2 - no_carry_count if carries else no_carry_count
 
 
 def check_answer(instance: Sum, text: str) -> tuple[str | None, int | None]:

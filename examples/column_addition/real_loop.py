@@ -37,7 +37,7 @@ class ColumnAddition(UserEnvironment[Sum]):
 
     def group(self, instance: Sum) -> str:
         """Return the number of digits."""
-        return str(instance.digits)
+        return str(instance.num_digits)
 
     def prompt(self, instance: Sum) -> str:
         """Return the columns from the lowest up, one token per digit: `7+5 4+8 =`."""

@@ -59,10 +59,10 @@ UNTRAINED = Trainee(np.zeros((_NO_DIGITS + 1, END + 1)), np.zeros((_NO_DIGITS + 
 def make_columns(sums: Sequence[Sum]) -> np.ndarray:
     """Return the digit sum and carry of each column, lowest first, int (n, L, 2)."""
     # Two columns more than digits: one for the highest carry, one for the end.
-    width = max(problem.digits for problem in sums) + 2
+    width = max(problem.num_digits for problem in sums) + 2
     columns = (
         (
-            problem.digit_sum(column) if column < problem.digits else _NO_DIGITS,
+            problem.digit_sum(column) if column < problem.num_digits else _NO_DIGITS,
             problem.carry_into(column),
         )
         for problem in sums
@@ -112,7 +112,7 @@ def reinforce(
     answers to the same prompt. Every answer is used once, so no ratio is ever clipped.
     """
     rng = np.random.default_rng(seed)
-    columns, digits = make_columns(sums), np.array([problem.digits for problem in sums])
+    columns, digit_counts = make_columns(sums), np.array([problem.num_digits for problem in sums])
     rows_by_update = rng.integers(len(sums), size=(num_updates, num_prompts))
     rewards = np.zeros((num_updates, num_prompts, num_answers))
     entropies, lengths = np.zeros((2, num_updates))
@@ -142,7 +142,7 @@ def reinforce(
         entropy=entropies.mean(),
         completion_length=lengths.mean(),
         learnability={
-            str(group): (rates * (1 - rates))[digits[rows_by_update] == group].mean()
-            for group in np.unique(digits[rows_by_update])
+            str(group): (rates * (1 - rates))[digit_counts[rows_by_update] == group].mean()
+            for group in np.unique(digit_counts[rows_by_update])
         },
     )

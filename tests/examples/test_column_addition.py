@@ -34,8 +34,9 @@ def add_digits(first: int, second: int) -> tuple[str, list[int]]:
 
 @st.composite
 def sums(draw) -> Sum:
-    digits = draw(st.integers(1, 6))
-    number = st.integers(0 if digits == 1 else 10 ** (digits - 1), 10**digits - 1)
+    num_digits = draw(st.integers(1, 6))
+    minimum = 0 if num_digits == 1 else 10 ** (num_digits - 1)
+    number = st.integers(minimum, 10**num_digits - 1)
     return Sum(draw(number), draw(number))
 
 
@@ -51,13 +52,13 @@ def configurations(draw) -> AdditionConfiguration:
 # Sums and their generator
 
 
-@pytest.mark.parametrize("digits", [1, 2])
+@pytest.mark.parametrize("num_digits", [1, 2])
 @pytest.mark.parametrize("carry", [False, True])
-def test_count_sums_matches_enumeration(digits, carry):
-    numbers = range(10) if digits == 1 else range(10, 100)
+def test_count_sums_matches_enumeration(num_digits, carry):
+    numbers = range(10) if num_digits == 1 else range(10, 100)
     pairs = [p for p in product(numbers, repeat=2) if any(add_digits(*p)[1]) == carry]
-    assert count_sums(digits, carry) == len(pairs)
-    if digits == 1:
+    assert count_sums(num_digits, carry) == len(pairs)
+    if num_digits == 1:
         problems = draw_sums(make_group(1, float(carry)), len(pairs), seed=3)
         assert sorted((problem.first, problem.second) for problem in problems) == pairs
 
@@ -69,8 +70,8 @@ def test_draw_meets_quotas_with_distinct_sums(configuration, count, seed):
     assert problems == draw_sums(configuration, count, seed)
     assert len({*problems}) == len(problems) == count
     assert sum(compute_quotas(configuration, count).values()) == count
-    for digits, knobs in configuration.digits.items():
-        group_sums = [problem for problem in problems if len(str(problem.first)) == digits]
+    for num_digits, knobs in configuration.digits.items():
+        group_sums = [problem for problem in problems if len(str(problem.first)) == num_digits]
         assert abs(len(group_sums) - knobs.data_ratio * count) < 1
         num_carry = sum(any(add_digits(problem.first, problem.second)[1]) for problem in group_sums)
         assert abs(num_carry - knobs.carry_ratio * len(group_sums)) <= 0.5 + 1e-6

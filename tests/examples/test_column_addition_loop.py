@@ -61,7 +61,7 @@ def test_evidence_counts_verifier_outcomes():
         group_failures = [
             failure
             for failure, problem in zip(failures, sums, strict=True)
-            if problem.digits == int(group)
+            if problem.num_digits == int(group)
         ]
         assert (tally.count, tally.valid) == (
             len(group_failures),
@@ -73,7 +73,7 @@ def test_evidence_counts_verifier_outcomes():
         assert sum(level.valid for level in levels) == tally.valid
     pairs = [(case.group, case.failure) for case in evidence.failed_cases]
     counts = Counter(
-        (str(problem.digits), failure)
+        (str(problem.num_digits), failure)
         for problem, failure in zip(sums, failures, strict=True)
         if failure
     )
@@ -91,7 +91,7 @@ def measure_rate(trainee: Trainee, sums: list[Sum]) -> float:
 
 def test_trainee_learns_carries_from_carrying_sums():
     held_out = EXPERIMENT.held_out()
-    test_sums = [problem for problem in held_out if problem.digits == 2 and problem.carries]
+    test_sums = [problem for problem in held_out if problem.num_digits == 2 and problem.carries]
     rates = {}
     for ratio in (0.0, 1.0):
         sums = draw_sums(make_group(2, ratio), 128, seed=1, held_out=held_out)

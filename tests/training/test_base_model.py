@@ -14,7 +14,7 @@ from engineer.synthetic import FACTS
 from examples.base_model import train as pretraining
 from examples.base_model.designs import draw_swaps
 from examples.base_model.recipe import Recipe
-from examples.base_model.scores import ReadingTest
+from examples.base_model.scores import EvidenceTest
 from jaxlake.statistics.intervals import wilson_interval
 from tests.paths import ROOT
 from training.policy.huggingface import PACKAGED_MODELS, resolve_model
@@ -58,9 +58,9 @@ def test_base_model_reads_every_fact_of_new_contexts(seed):
         BASE_MODEL, ModelConfig(), PromptConfig(style="compact"), length_bucket=16
     )
     pairs = draw_swaps(np.random.default_rng(seed), RECIPE.designs, 48)
-    edit_accuracy, agreement = ReadingTest(policy, pairs).compute_scores(params)
-    assert agreement.keys() == set(FACTS)
-    assert min(agreement.values()) >= 0.9, agreement
+    edit_accuracy, flip_rates = EvidenceTest(policy, pairs).compute_scores(params)
+    assert flip_rates.keys() == set(FACTS)
+    assert min(flip_rates.values()) >= 0.9, flip_rates
     assert edit_accuracy >= 0.95
 
 

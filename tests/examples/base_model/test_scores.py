@@ -5,7 +5,7 @@ import pytest
 
 from examples.base_model.designs import draw_swaps
 from examples.base_model.recipe import Designs
-from examples.base_model.scores import ReadingTest
+from examples.base_model.scores import EvidenceTest
 from training.policy.policy import load_policy, write_random_policy
 from training.schema import ModelConfig, PromptConfig
 
@@ -28,30 +28,34 @@ def policy_and_params(pairs, recipe, tmp_path_factory):
 
 
 @pytest.fixture
-def reader(policy_and_params, pairs):
-    return ReadingTest(policy_and_params[0], pairs)
+def evidence_test(policy_and_params, pairs):
+    return EvidenceTest(policy_and_params[0], pairs)
 
 
-def replace_predictions(reader: ReadingTest, monkeypatch, transform) -> None:
+def replace_predictions(evidence_test: EvidenceTest, monkeypatch, transform) -> None:
     """Replace the model's predictions by `transform` of the true tokens, (2 N, L)."""
-    true_tokens = np.asarray(reader._sequences.input_ids)
-    monkeypatch.setattr(reader, "_predict_tokens", lambda params: transform(true_tokens.copy()))
+    true_tokens = np.asarray(evidence_test._sequences.input_ids)
+    monkeypatch.setattr(
+        evidence_test, "_predict_tokens", lambda params: transform(true_tokens.copy())
+    )
 
 
-def test_rule_has_full_agreement_and_flips(reader, monkeypatch):
-    replace_predictions(reader, monkeypatch, lambda tokens: tokens)
-    edit_accuracy, flip_rates = reader.compute_scores(None)
+def test_rule_has_full_agreement_and_flips(evidence_test, monkeypatch):
+    replace_predictions(evidence_test, monkeypatch, lambda tokens: tokens)
+    edit_accuracy, flip_rates = evidence_test.compute_scores(None)
     assert edit_accuracy == 1.0
     assert set(flip_rates.values()) == {1.0}
     assert len(flip_rates) == 6
 
 
-def test_blind_reader_flips_no_edit(reader, monkeypatch, pairs):
+def test_blind_reader_flips_no_edit(evidence_test, monkeypatch, pairs):
     num_pairs = len(pairs)
     replace_predictions(
-        reader, monkeypatch, lambda tokens: np.concatenate([tokens[:num_pairs], tokens[:num_pairs]])
+        evidence_test,
+        monkeypatch,
+        lambda tokens: np.concatenate([tokens[:num_pairs], tokens[:num_pairs]]),
     )
-    edit_accuracy, flip_rates = reader.compute_scores(None)
+    edit_accuracy, flip_rates = evidence_test.compute_scores(None)
     assert set(flip_rates.values()) == {0.0}
     # Correct are all edits of the plain side, and those of the swapped side that are unchanged.
     signs = [[side.answer.split() for side in (pair.plain, pair.swapped)] for pair in pairs]
@@ -64,7 +68,9 @@ def test_blind_reader_flips_no_edit(reader, monkeypatch, pairs):
     assert edit_accuracy == pytest.approx((len(matches) + sum(matches)) / (2 * len(matches)))
 
 
-def test_wrong_flip_counts_as_flip_but_not_as_correct(reader, monkeypatch, policy_and_params):
+def test_wrong_flip_counts_as_flip_but_not_as_correct(
+    evidence_test, monkeypatch, policy_and_params
+):
     encode = policy_and_params[0].tokenizer.encode
     minus, equal, plus = (encode(f" {sign}", add_special_tokens=False)[0] for sign in "-=+")
     wrong_ids = {minus: equal, equal: plus, plus: minus}
@@ -74,20 +80,20 @@ def test_wrong_flip_counts_as_flip_but_not_as_correct(reader, monkeypatch, polic
             row[:] = [wrong_ids.get(token, token) for token in row.tolist()]
         return tokens
 
-    replace_predictions(reader, monkeypatch, replace_signs)
-    edit_accuracy, flip_rates = reader.compute_scores(None)
+    replace_predictions(evidence_test, monkeypatch, replace_signs)
+    edit_accuracy, flip_rates = evidence_test.compute_scores(None)
     assert edit_accuracy == 0.0
     assert set(flip_rates.values()) == {1.0}
 
 
-def test_greedy_decoding_takes_most_probable_token(reader, policy_and_params):
+def test_greedy_decoding_takes_most_probable_token(evidence_test, policy_and_params):
     import jax
     import jax.numpy as jnp
     from flax import nnx
 
     policy, params = policy_and_params
-    predicted_tokens = reader._predict_tokens(params)
-    sequences = reader._sequences
+    predicted_tokens = evidence_test._predict_tokens(params)
+    sequences = evidence_test._sequences
     assert predicted_tokens.shape == sequences.input_ids.shape
     model = nnx.merge(policy.graphdef, params)
     for row in (0, len(predicted_tokens) - 1):
