@@ -23,7 +23,7 @@ from scipy.optimize import least_squares
 from scipy.stats import spearmanr
 
 from engineer.bench.learners import Learners, Prior, train_skill
-from engineer.bench.play import EngineerFactory, play
+from engineer.bench.simulation import EngineerFactory, train_learners
 from engineer.engineers.baselines import FixedEngineer, random_configuration
 from engineer.engineers.catalogue import scripted_engineer
 from engineer.lake import Bounds, LakeConfiguration, lake_domain
@@ -333,7 +333,7 @@ def _simulate_rate(fit: Fit, world: World, arm: str, start_run: Run) -> float:
     ]
     shares, levels = (np.stack(column) for column in zip(*configurations, strict=True))
     learners = learners._replace(shares=shares, levels=levels)
-    return float(play(_make_engineer_factory(arm), learners, DOMAIN).final.mean())
+    return float(train_learners(_make_engineer_factory(arm), learners, DOMAIN).final_rates.mean())
 
 
 def _make_first_configuration(world: World, arm: str, seed: int) -> Any:

@@ -17,13 +17,13 @@ from typing import Any
 import numpy as np
 
 from engineer.bench.learners import Learners, Prior, draw_learners, select_learners
-from engineer.bench.play import play
-from engineer.bench.vectorised import play_policy, tabulate_grid
-from engineer.bench.version import STAGES, track
+from engineer.bench.simulation import train_learners
+from engineer.bench.vectorised import tabulate_grid, train_with_policy
+from engineer.bench.version import STAGES, get_track
 from engineer.engineers.catalogue import scripted_engineer
 from engineer.engineers.learned import Parameters, decide
 
-DOMAIN = track(4).domain
+DOMAIN = get_track(4).domain
 """The lake of configs/miniature.yaml. Its large edits suit `rule` and `learnability` best."""
 TRAINING_SEED, TEST_SEED = (101,), (202,)
 _POPULATION = 32
@@ -80,7 +80,7 @@ def evolve(
 def compute_final_rates(parameters: Any, learners: Learners) -> Any:
     """Return the final valid rate of each learner, float (N,), with parameters (D,)."""
     policy = partial(decide, Parameters(*parameters))
-    return play_policy(policy, learners, tabulate_grid(DOMAIN))[:, -1]
+    return train_with_policy(policy, learners, tabulate_grid(DOMAIN))[:, -1]
 
 
 def train(generations: int, num_learners: int = 2048, batch_size: int = 256) -> Parameters:
@@ -112,7 +112,9 @@ def compare(count: int) -> dict[str, dict[str, dict[str, float]]]:
     for prior, name in ((Prior(), "held-out seeds"), (SHIFTED, "another prior")):
         learners = draw_learners(prior, DOMAIN, count, STAGES, TEST_SEED)
         final_rates = {
-            engineer: play(partial(scripted_engineer, engineer), learners, DOMAIN).final
+            engineer: train_learners(
+                partial(scripted_engineer, engineer), learners, DOMAIN
+            ).final_rates
             for engineer in ("learned", *baselines)
         }
         table[name] = {"learned": {"rate": round(100 * final_rates["learned"].mean(), 2)}}

@@ -8,7 +8,7 @@ from typing import Annotated, NamedTuple
 import numpy as np
 from pydantic import Field, ValidationError
 
-from engineer.bench.play import PlayResult
+from engineer.bench.simulation import LearnerResults
 from engineer.bench.version import SIZES, VERSION
 from engineer.costs import Count, Seconds
 from engineer.engineers.controls import CONTROLS, split_control_name
@@ -40,12 +40,12 @@ class Entry(FrozenModel):
     seconds: Seconds
 
     @classmethod
-    def from_result(cls, engineer: str, groups: int, result: PlayResult) -> "Entry":
-        """Create an entry from the result of `play`, with rates rounded to six decimals."""
+    def from_result(cls, engineer: str, groups: int, result: LearnerResults) -> "Entry":
+        """Create an entry from the results of learners, with rates rounded to six decimals."""
         return cls(
             engineer=engineer,
             groups=groups,
-            final=tuple(np.round(result.final, 6).tolist()),
+            final=tuple(np.round(result.final_rates, 6).tolist()),
             designs=result.designs,
             usable=result.usable,
             calls=result.calls,

@@ -100,10 +100,10 @@ def round_levels(levels: Any, ranges: np.ndarray, xp: Any = np) -> Any:
     return xp.clip(xp.floor(levels * ranges + 0.5), 0, ranges).astype(int)
 
 
-def play_policy(policy: FeaturePolicy, learners: Learners, grid: Grid) -> Any:
+def train_with_policy(policy: FeaturePolicy, learners: Learners, grid: Grid) -> Any:
     """Run a policy on simulated learners. Can be jitted and vmapped.
 
-    The results, including rollbacks, agree with `engineer.bench.play.play` up to float32.
+    The results, including rollbacks, agree with `train_learners` up to float32.
 
     Args:
         policy: Maps features to a decision, with JAX arrays.

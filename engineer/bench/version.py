@@ -28,7 +28,7 @@ class Track:
         return draw_learners(Prior(), self.domain, count, STAGES, (_SEED, self.groups))
 
 
-def track(groups: int) -> Track:
+def get_track(groups: int) -> Track:
     """Return the track of `v1` with the given number of groups.
 
     Raises:

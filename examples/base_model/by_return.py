@@ -3,11 +3,11 @@
     python -m examples.base_model.by_return examples/base_model/by_return.yaml
 
 In each update, simulated learners train for all their stages. After every stage the policy samples
-`grpo.completions` designs for the compact context of each learner. Every design is played to the
-end of the run with the learner's own random numbers and with `rule` as the designer of the later
-stages. Its reward is the final valid rate, in points. The first design leads to the next stage.
-One optimizer step uses the designs of all stages. It also imitates plans of solved boards, so that
-the policy does not forget how to plan. The same command resumes an interrupted training.
+`grpo.completions` designs for the compact context of each learner. Every design is evaluated by
+the rest of the run, with the learner's own random numbers and with `rule` as the designer of the
+later stages. Its reward is the final valid rate, in points. The first design leads to the next
+stage. One optimizer step uses the designs of all stages. It also imitates plans of solved boards,
+so that the policy does not forget how to plan. The same command resumes an interrupted training.
 """
 
 import argparse
@@ -24,7 +24,7 @@ import jax
 import numpy as np
 
 from engineer import Domain, scripted_engineer
-from engineer.bench import Learners, Prior, draw_learners, play, select_learners
+from engineer.bench import Learners, Prior, draw_learners, select_learners, train_learners
 from engineer.bench.version import SIZES, STAGES
 from engineer.context.build import answer_form
 from engineer.engineers.base import Engineer, Proposal, Task
@@ -76,10 +76,10 @@ class Replay:
         return Proposal(self.texts[stage - 1], 0.0) if is_recorded else self.successor.propose(task)
 
 
-def play_on(
+def simulate_runs(
     texts: Sequence[Sequence[str]], learners: Learners, domain: Domain
 ) -> tuple[np.ndarray, list[str]]:
-    """Play N learners with recorded answers, and with `rule` in the stages after them.
+    """Simulate runs of N learners with recorded answers, then with `rule` in the later stages.
 
     Returns:
         The final valid rates in points, float (N,), and the contexts after the last recorded
@@ -91,7 +91,7 @@ def play_on(
         engineers.append(Replay(texts[run.seed], scripted_engineer("rule", run)))
         return engineers[-1]
 
-    final_rates = 100.0 * play(make_engineer, learners, domain).final
+    final_rates = 100.0 * train_learners(make_engineer, learners, domain).final_rates
     return final_rates, [[*engineer.contexts, ""][len(engineer.texts)] for engineer in engineers]
 
 
@@ -105,7 +105,7 @@ def roll_out(
     temperature: float,
     update: int,
 ) -> tuple[list[Tokens], list[Completion], np.ndarray]:
-    """Sample n designs for each of N learners after every stage, and play each one to the end.
+    """Sample n designs for each of N learners after every stage, and simulate the run after each.
 
     Returns:
         P = NUM_DESIGNS * N prompts, stage by stage, their P * n designs, and the final valid rates
@@ -114,7 +114,7 @@ def roll_out(
     num_learners, form = len(learners.skill), answer_form(domain, "compact")
     rows = np.repeat(np.arange(num_learners), n).tolist()
     texts: list[list[str]] = [[] for _ in range(num_learners)]
-    _, contexts = play_on(texts, learners, domain)
+    _, contexts = simulate_runs(texts, learners, domain)
     prompts, completions, rewards = [], [], []
     for stage in range(1, NUM_DESIGNS + 1):
         request = SamplingRequest(
@@ -130,7 +130,7 @@ def roll_out(
         answers = [run.policy.decode(completion.token_ids) for completion in designs]
         branches = list(zip(rows, answers, strict=True))
         branch_indices = {branch: index for index, branch in enumerate(dict.fromkeys(branches))}
-        final_rates, next_contexts = play_on(
+        final_rates, next_contexts = simulate_runs(
             [[*texts[row], answer] for row, answer in branch_indices],
             select_learners(learners, [row for row, _ in branch_indices]),
             domain,
@@ -156,7 +156,7 @@ def evaluate_held_out(run: ActiveRun, sampler: Sampler) -> dict[str, float]:
     """Return the final valid rates of greedy designs and of `rule` on 4 groups, in points."""
     learners, domain = draw_update_learners(run, len(LAKE_VARIANTS) * 10**6, NUM_HELD_OUT)
     *_, greedy_rates = roll_out(run, sampler, learners, domain, n=1, temperature=0.0, update=0)
-    rule_rates = play_on([[]] * NUM_HELD_OUT, learners, domain)[0]
+    rule_rates = simulate_runs([[]] * NUM_HELD_OUT, learners, domain)[0]
     return {"greedy": greedy_rates[-NUM_HELD_OUT:].mean(), "rule": rule_rates.mean()}
 
 

@@ -13,8 +13,8 @@ from jaxlake.command_line.paths import require_writable
 from training.errors import UserError, did_you_mean, format_validation_errors
 
 if TYPE_CHECKING:
-    from engineer.bench.play import EngineerFactory
     from engineer.bench.scores import Entry, Results
+    from engineer.bench.simulation import EngineerFactory
     from engineer.context.view import ContextStyle
     from engineer.design import DesignSettings
     from engineer.engineers.controls import AlteredEvidence
@@ -79,11 +79,11 @@ def run(args: argparse.Namespace) -> int:
     """Evaluate the engineers, print the table and write the results."""
     if args.compare:
         return _compare(args.compare)
-    from engineer.bench.version import track
+    from engineer.bench.version import get_track
 
     for num_groups in args.groups:
         try:
-            track(num_groups)
+            get_track(num_groups)
         except ValueError as error:
             raise UserError(f"--{error}") from None
     require_writable(args.out)
@@ -118,27 +118,29 @@ def _play_all(names: Sequence[str], args: argparse.Namespace) -> "Results":
         with _open_engineer(name, args) as setup:
             for num_groups in args.groups:
                 print(f"jaxlake: {name}, {num_groups} groups", file=sys.stderr, flush=True)
-                entries += _play(name, setup, num_groups, args)
+                entries += _run_on_track(name, setup, num_groups, args)
     return Results(entries=tuple(entries))
 
 
-def _play(
+def _run_on_track(
     name: str, setup: "EngineerSetup", num_groups: int, args: argparse.Namespace
 ) -> "Iterator[Entry]":
     """Yield the results of an engineer on a track, and of its controls if it has any."""
-    from engineer.bench.play import play
     from engineer.bench.scores import EVIDENCE_FREE, Entry
-    from engineer.bench.version import track
+    from engineer.bench.simulation import train_learners
+    from engineer.bench.version import get_track
     from engineer.engineers.controls import CONTROLS
 
     factory, settings = setup
-    bench_track = track(num_groups)
+    bench_track = get_track(num_groups)
     learners = bench_track.learners(args.learners)
-    yield Entry.from_result(name, num_groups, play(factory, learners, bench_track.domain, settings))
+    yield Entry.from_result(
+        name, num_groups, train_learners(factory, learners, bench_track.domain, settings)
+    )
     if name in EVIDENCE_FREE or args.no_controls:
         return
     for prefix, control in CONTROLS.items():
-        result = play(_compose(control, factory), learners, bench_track.domain, settings)
+        result = train_learners(_compose(control, factory), learners, bench_track.domain, settings)
         yield Entry.from_result(f"{prefix}:{name}", num_groups, result)
 
 
@@ -193,7 +195,7 @@ def _require_engineer(name: str, args: argparse.Namespace) -> None:
     if name in SCRIPTED_ENGINEERS:
         return
     if split_control_name(name)[0] is not None:
-        raise UserError(f"--engineer must not be a control, got {name!r}: all controls are played")
+        raise UserError(f"--engineer must not be a control, got {name!r}: every control runs")
     _make_config(name, "full", args)
     if args.endpoint or ":" in name or name == "jaxlake-base":
         return

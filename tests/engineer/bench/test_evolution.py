@@ -3,7 +3,7 @@
 import numpy as np
 
 from engineer import scripted_engineer
-from engineer.bench import Prior, draw_learners, play
+from engineer.bench import Prior, draw_learners, train_learners
 from engineer.bench.evolution import DOMAIN, START, compute_final_rates, evolve, train
 from engineer.bench.vectorised import Features
 from engineer.engineers.learned import Parameters, decide, learned_parameters
@@ -42,7 +42,9 @@ def test_decide_matches_documented_formula():
 
 def test_learned_beats_its_shuffled_control_and_fixed():
     final_rates = {
-        name: play(lambda run, name=name: scripted_engineer(name, run), LEARNERS, DOMAIN).final
+        name: train_learners(
+            lambda run, name=name: scripted_engineer(name, run), LEARNERS, DOMAIN
+        ).final_rates
         for name in ("learned", "shuffled:learned", "fixed")
     }
     for baseline in ("shuffled:learned", "fixed"):

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from engineer import scripted_engineer
-from engineer.bench import play
+from engineer.bench import train_learners
 from engineer.bench.scores import (
     NOT_READING,
     Entry,
@@ -18,7 +18,7 @@ from engineer.bench.scores import (
     results_table,
     verdict,
 )
-from engineer.bench.version import track
+from engineer.bench.version import get_track
 from jaxlake.errors import UserError
 
 RNG = np.random.default_rng(3)
@@ -88,12 +88,12 @@ def test_read_results_names_the_file_and_its_version(tmp_path):
 
 def test_paired_interval_of_50_learners_is_narrow():
     """The half width of a paired interval over 50 learners is below 1.5 points."""
-    bench_track = track(4)
+    bench_track = get_track(4)
     learners = bench_track.learners(16)
     final_rates = [
-        play(
+        train_learners(
             lambda run, name=name: scripted_engineer(name, run), learners, bench_track.domain
-        ).final
+        ).final_rates
         for name in ("rule", "shuffled:rule")
     ]
     difference_sd = np.std(final_rates[0] - final_rates[1], ddof=1)

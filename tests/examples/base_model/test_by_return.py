@@ -6,18 +6,20 @@ import numpy as np
 import pytest
 
 from engineer import scripted_engineer
-from engineer.bench import Prior, draw_learners, play, select_learners
-from engineer.bench.version import STAGES, track
-from examples.base_model.by_return import NUM_DESIGNS, main, play_on, roll_out
+from engineer.bench import Prior, draw_learners, select_learners, train_learners
+from engineer.bench.version import STAGES, get_track
+from examples.base_model.by_return import NUM_DESIGNS, main, roll_out, simulate_runs
 from training.sampling.sampler import Completion, SamplingRequest
 
-DOMAIN = track(2).domain
+DOMAIN = get_track(2).domain
 LEARNERS = draw_learners(Prior(), DOMAIN, 3, STAGES, (9,))
 KEEP, HARDER = ("\n".join(f"n{size} = {sign} {sign}" for size in (4, 6)) for sign in "=+")
 
 
 def compute_final_rates(name: str) -> np.ndarray:
-    return 100 * play(lambda run: scripted_engineer(name, run), LEARNERS, DOMAIN).final
+    return (
+        100 * train_learners(lambda run: scripted_engineer(name, run), LEARNERS, DOMAIN).final_rates
+    )
 
 
 class _ScriptedPolicy:
@@ -37,17 +39,17 @@ class _ScriptedPolicy:
         return [completions for _ in request.prompts]
 
 
-def test_play_on_without_answers_follows_the_rule():
-    final_rates, contexts = play_on([[]] * 3, LEARNERS, DOMAIN)
+def test_simulate_runs_without_answers_follows_the_rule():
+    final_rates, contexts = simulate_runs([[]] * 3, LEARNERS, DOMAIN)
     np.testing.assert_array_equal(final_rates, compute_final_rates("rule"))
     assert all(context.startswith("stage first\nn4 ") for context in contexts)
 
 
-def test_play_on_replays_answers_then_asks_the_rule():
-    unchanged_rates, contexts = play_on([[KEEP] * NUM_DESIGNS] * 3, LEARNERS, DOMAIN)
+def test_simulate_runs_replays_answers_then_asks_the_rule():
+    unchanged_rates, contexts = simulate_runs([[KEEP] * NUM_DESIGNS] * 3, LEARNERS, DOMAIN)
     np.testing.assert_array_equal(unchanged_rates, compute_final_rates("fixed"))
     assert contexts == [""] * 3
-    final_rates, contexts = play_on([[KEEP], [HARDER, HARDER], []], LEARNERS, DOMAIN)
+    final_rates, contexts = simulate_runs([[KEEP], [HARDER, HARDER], []], LEARNERS, DOMAIN)
     assert final_rates[2] == compute_final_rates("rule")[2]
     assert (final_rates[:2] != compute_final_rates("rule")[:2]).all()
     assert "stage next" in contexts[0] or "stage rolled" in contexts[0]
@@ -70,7 +72,7 @@ def test_roll_out_rewards_each_design_by_its_own_run():
         for i in range(3):
             learner = select_learners(LEARNERS, [i, i])
             texts = [[*[KEEP] * stage, answer] for answer in (KEEP, HARDER)]
-            expected, _ = play_on(texts, learner, DOMAIN)
+            expected, _ = simulate_runs(texts, learner, DOMAIN)
             row = rewards[3 * stage + i]
             np.testing.assert_allclose(row, expected[[0, 1, 1, 0]], rtol=1e-6)
     np.testing.assert_allclose(rewards[-3:, 0], compute_final_rates("fixed"), rtol=1e-6)

@@ -1,4 +1,4 @@
-"""Compare learners, `play` and `play_policy` with plain Python."""
+"""Compare learners, `train_learners` and `train_with_policy` with plain Python."""
 
 import math
 
@@ -12,10 +12,10 @@ from engineer.bench import (
     FeatureEngineer,
     Prior,
     draw_learners,
-    play,
-    play_policy,
     select_learners,
     tabulate_grid,
+    train_learners,
+    train_with_policy,
 )
 from engineer.bench.learners import count_valid_answers, train_skill, validation_rates
 from engineer.lake import Bounds
@@ -69,8 +69,8 @@ def test_trained_skill_agrees_with_one_learner_at_a_time():
         np.testing.assert_allclose(trained_skill[i], expected, rtol=1e-12)
 
 
-def test_play_of_fixed_configuration_matches_equations():
-    result = play(lambda run: scripted_engineer("fixed", run), LEARNERS, DOMAIN)
+def test_training_on_fixed_configuration_matches_equations():
+    result = train_learners(lambda run: scripted_engineer("fixed", run), LEARNERS, DOMAIN)
     for i in range(12):
         skill = LEARNERS.skill[i].tolist()
         for stage in range(NUM_STAGES):
@@ -78,13 +78,17 @@ def test_play_of_fixed_configuration_matches_equations():
                 i, skill, LEARNERS.shares[i], LEARNERS.levels[i], LEARNERS.drift[i, stage]
             )
         rates = [sigmoid(s - c) for s, c in zip(skill, 0.5 * LEARNERS.cost[i].sum(1), strict=True)]
-        assert result.final[i] == pytest.approx(sum(rates) / 3, rel=1e-12)
+        assert result.final_rates[i] == pytest.approx(sum(rates) / 3, rel=1e-12)
 
 
-def test_play_policy_agrees_with_play():
-    result = play(lambda run: FeatureEngineer(decide_by_learnability, "curious"), LEARNERS, DOMAIN)
+def test_train_with_policy_agrees_with_train_learners():
+    result = train_learners(
+        lambda run: FeatureEngineer(decide_by_learnability, "curious"), LEARNERS, DOMAIN
+    )
     grid = tabulate_grid(DOMAIN)
-    rates = jax.jit(lambda learners: play_policy(decide_by_learnability, learners, grid))(LEARNERS)
+    rates = jax.jit(lambda learners: train_with_policy(decide_by_learnability, learners, grid))(
+        LEARNERS
+    )
     np.testing.assert_allclose(rates, result.rates, atol=1e-5)
     assert result.usable == result.designs == result.calls == 12 * (NUM_STAGES - 1)
 

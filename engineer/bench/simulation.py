@@ -31,7 +31,7 @@ UPDATES, INSTANCES = 48, 1536
 
 
 @dataclass(frozen=True)
-class PlayResult:
+class LearnerResults:
     """The results of N learners with one engineer."""
 
     rates: np.ndarray  # float (N, S + 1): true valid rate at the start and after each stage
@@ -42,17 +42,17 @@ class PlayResult:
     seconds: float  # total time of the design phases
 
     @property
-    def final(self) -> np.ndarray:
+    def final_rates(self) -> np.ndarray:
         """The true valid rate after the last stage, float (N,)."""
         return self.rates[:, -1]
 
 
-def play(
+def train_learners(
     make_engineer: EngineerFactory,
     learners: Learners,
     domain: Domain,
     settings: DesignSettings | None = None,
-) -> PlayResult:
+) -> LearnerResults:
     """Train learners for all their stages on an engineer's designs.
 
     The first stage uses the learner's initial configuration. After each stage except the last, the
@@ -95,7 +95,7 @@ def play(
             seed = partial(_attempt_seed, i, stage)
             records.append(run_design(engineer, view, settings, seed=seed))
             run.use_design(records[-1].configuration, records[-1].kind)
-    return PlayResult(
+    return LearnerResults(
         rates=np.stack([np.mean(rate, axis=1) for rate in rates], axis=1),
         designs=len(records),
         calls=sum(len(record.attempts) for record in records),
