@@ -98,23 +98,23 @@ def _order_by_free_cells(free: jax.Array, active: jax.Array) -> jax.Array:
 
 
 class _SymmetricGroup(NamedTuple):
-    """Numbered permutations of K elements. Number 0 is the identity."""
+    """The permutations of K elements, by index. Index 0 is the identity."""
 
     images: np.ndarray  # int32 (K!, K)
-    compose: np.ndarray  # int32 (K!, K!), [a, b] is a after b
+    compose: np.ndarray  # int32 (K!, K!), [a, b]: index of a after b
     inverse: np.ndarray  # int32 (K!,)
-    number: np.ndarray  # int32 (K**K,), [x]: permutation whose images are the base-K digits of x
+    index_by_code: np.ndarray  # int32 (K**K,), by code: the images as base-K digits, lowest first
 
 
 @functools.cache
 def _symmetric_group(K: int) -> _SymmetricGroup:
     images = np.array(list(permutations(range(K))), np.int32).reshape(-1, K)
     weights = K ** np.arange(K)
-    number = np.zeros(K**K, np.int32)
-    number[images @ weights] = np.arange(len(images))
-    compose = number[images[:, images] @ weights]
-    inverse = number[np.argsort(images, axis=1) @ weights]
-    return _SymmetricGroup(images, compose.astype(np.int32), inverse, number)
+    index_by_code = np.zeros(K**K, np.int32)
+    index_by_code[images @ weights] = np.arange(len(images))
+    compose = index_by_code[images[:, images] @ weights]
+    inverse = index_by_code[np.argsort(images, axis=1) @ weights]
+    return _SymmetricGroup(images, compose.astype(np.int32), inverse, index_by_code)
 
 
 @functools.cache
@@ -143,7 +143,7 @@ class _CachedSearch(NamedTuple):
     """Search, with the component and number of agents for which another board can reuse it."""
 
     component: jax.Array  # bool (N, N), connected cells
-    agents: jax.Array  # int32 (), number of agents on them; 0 before the first search
+    num_agents: jax.Array  # int32 (), agents on them; 0 before the first search
     ids: jax.Array  # int32 (N * N,), consecutive numbers of the component's cells, from 0
     neighbours: jax.Array  # int32 (N * N + 1, 4), neighbours of each cell by direction
     search: _SpanningSearch
@@ -152,7 +152,7 @@ class _CachedSearch(NamedTuple):
 def _empty_search(N: int, K: int, capacity: int) -> _CachedSearch:
     return _CachedSearch(
         component=jnp.zeros((N, N), bool),
-        agents=jnp.int32(0),
+        num_agents=jnp.int32(0),
         ids=jnp.zeros(N * N, jnp.int32),
         neighbours=jnp.zeros((N * N + 1, 4), jnp.int32),
         search=_SpanningSearch(
@@ -173,7 +173,7 @@ def _prove_board(
     """Return whether one board is proved unsolvable, bool (), and the last search."""
     capacity = cache.search.discovery.shape[0] - 1
     N, K = free.shape[-1], starts.shape[0]
-    S = min(K, MAX_JOINT_AGENTS)
+    max_joint_agents = min(K, MAX_JOINT_AGENTS)
     starts, goals, mask = starts.astype(jnp.int32), goals.astype(jnp.int32), jnp.asarray(mask)
     grid = np.indices((N, N))[..., None]
     at_start = jnp.all(grid == starts.T[:, None, None], axis=0)
@@ -185,20 +185,22 @@ def _prove_board(
     # cells can occupy (c choose n) sets.
     same_component = reach[starts[:, 0], starts[:, 1]] & mask[:, None] & mask
     num_cells = jnp.sum(reach, axis=(0, 1), dtype=jnp.int32)
-    set_counts = jnp.asarray(_binomials(N * N, S, capacity + 1))
-    size = jnp.arange(S + 1)
+    set_counts = jnp.asarray(_binomials(N * N, max_joint_agents, capacity + 1))
+    size = jnp.arange(max_joint_agents + 1)
     fits = (set_counts[num_cells] <= capacity) & (
         size <= jnp.sum(same_component, axis=1, dtype=jnp.int32)[:, None]
     )
     max_agents = jnp.max(jnp.where(fits, size, 0), axis=1)
-    subsets = [agents for n in range(2, S + 1) for agents in combinations(range(K), n)]
+    subsets = [
+        agents for n in range(2, max_joint_agents + 1) for agents in combinations(range(K), n)
+    ]
     if not subsets:
         return jnp.any(is_disconnected), cache
     members = np.zeros((len(subsets), K), bool)
     for i, subset in enumerate(subsets):
         members[i, list(subset)] = True
     first_agents = np.array([subset[0] for subset in subsets])
-    slots = np.argsort(~members, axis=1, kind="stable")[:, :S]  # agents of the subset first
+    slots = np.argsort(~members, axis=1, kind="stable")[:, :max_joint_agents]  # subset first
     is_connected = jnp.all(~members | same_component[first_agents], axis=1)
     is_relevant = is_connected & (np.sum(members, axis=1) == max_agents[first_agents])
     State = tuple[jax.Array, jax.Array, _CachedSearch]
@@ -222,16 +224,22 @@ def _prove_board(
 
 
 def _prove_agents(
-    component: jax.Array, starts: jax.Array, goals: jax.Array, m: jax.Array, cache: _CachedSearch
+    component: jax.Array,
+    starts: jax.Array,
+    goals: jax.Array,
+    num_agents: jax.Array,
+    cache: _CachedSearch,
 ) -> tuple[jax.Array, _CachedSearch]:
-    """Return whether the first m of K agents cannot reach their goals together, bool ()."""
+    """Return whether the first `num_agents` agents cannot reach their goals together."""
     N, K = component.shape[-1], starts.shape[0]
     capacity = cache.search.discovery.shape[0] - 1
-    group = _symmetric_group(K)
+    symmetric_group = _symmetric_group(K)
     binomials = jnp.asarray(_binomials(N * N, K, capacity + 1))
-    ranking = _SetRanking(jnp.arange(K) < m, binomials, jnp.asarray(group.number))
+    ranking = _SetRanking(
+        jnp.arange(K) < num_agents, binomials, jnp.asarray(symmetric_group.index_by_code)
+    )
 
-    is_cached = jnp.all(component == cache.component) & (m == cache.agents)
+    is_cached = jnp.all(component == cache.component) & (num_agents == cache.num_agents)
     sets, discovery, *cached_fields = cache.search
     ids, neighbours, *start_fields = jax.lax.cond(
         is_cached,
@@ -242,14 +250,16 @@ def _prove_agents(
 
     def locate_agents(positions: jax.Array) -> tuple[jax.Array, jax.Array]:
         cells = ids[positions[:, 0] * N + positions[:, 1]]
-        cells = jnp.where(ranking.playing, cells, N * N)
+        cells = jnp.where(ranking.has_agent, cells, N * N)
         _, rank, arrangement = ranking.sort(cells, jnp.arange(K))
         return rank, arrangement
 
     start_rank, start_arrangement = locate_agents(starts)
     goal_rank, goal_arrangement = locate_agents(goals)
-    order = jnp.asarray(np.cumprod(np.maximum(np.arange(K + 1), 1)))[m]  # m!
-    compose, inverse = jnp.asarray(group.compose), jnp.asarray(group.inverse)
+    num_permutations = jnp.asarray(np.cumprod(np.maximum(np.arange(K + 1), 1)))[
+        num_agents
+    ]  # factorial
+    compose, inverse = map(jnp.asarray, (symmetric_group.compose, symmetric_group.inverse))
 
     def is_solvable(state: _SpanningSearch) -> jax.Array:
         # The search starts from an arbitrary set. Once it has reached the starts, `tokens` maps
@@ -259,45 +269,54 @@ def _prove_agents(
         is_reached = (at_start < len(inverse)) & (at_goal < len(inverse))
         tokens = compose[jnp.where(is_reached, at_start, 0), inverse[start_arrangement]]
         h = compose[tokens, compose[goal_arrangement, inverse[jnp.where(is_reached, at_goal, 0)]]]
-        return (is_reached & state.group[h]) | (jnp.sum(state.group, dtype=jnp.int32) == order)
+        has_all_permutations = jnp.sum(state.group, dtype=jnp.int32) == num_permutations
+        return (is_reached & state.group[h]) | has_all_permutations
 
     search = jax.lax.while_loop(
         lambda state: (state.num_expanded < state.num_sets) & ~is_solvable(state),
-        lambda state: _expand_block(state, neighbours, ranking, group),
+        lambda state: _expand_block(state, neighbours, ranking, symmetric_group),
         initial_search,
     )
-    return ~is_solvable(search), _CachedSearch(component, m, ids, neighbours, search)
+    return ~is_solvable(search), _CachedSearch(component, num_agents, ids, neighbours, search)
 
 
 class _SetRanking(NamedTuple):
     """Ranks of the sets of cells that the agents in the first slots occupy."""
 
-    playing: jax.Array  # bool (K,), slots with an agent
+    has_agent: jax.Array  # bool (K,), slots with an agent
     binomials: jax.Array  # int32 (cells + 1, K + 1)
-    number: jax.Array  # int32 (K**K,), see `_SymmetricGroup`
+    index_by_code: jax.Array  # int32 (K**K,), see `_SymmetricGroup`
 
     def sort(self, cells: jax.Array, tokens: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """Return the cells (..., K) of `tokens` in order, the rank of their set, the arrangement.
+        """Sort the agents of each set by their cells.
 
-        The rank is colexicographic: the sum of (c_i choose i + 1) over the sorted cells c_i.
+        Args:
+            cells: int32 (..., K), cell of the agent in each slot; others are ignored.
+            tokens: int32 (..., K), token of each slot.
+
+        Returns:
+            The sorted cells, int32 (..., K), with those of slots without an agent last; the
+            colexicographic rank of their set, int32 (...), which is the sum of (c_i choose i + 1)
+            over the sorted cells c_i; and the index of its arrangement, int32 (...).
         """
-        K, slot = len(self.playing), np.arange(len(self.playing))
-        key = jnp.where(self.playing, cells, len(self.binomials) - 1 + slot)
+        K, slot = len(self.has_agent), np.arange(len(self.has_agent))
+        key = jnp.where(self.has_agent, cells, len(self.binomials) - 1 + slot)
         index = jnp.sum(key[..., None, :] < key[..., None], axis=-1, dtype=jnp.int32)
-        rows, columns = jnp.where(self.playing, cells, 0), jnp.where(self.playing, index + 1, 0)
-        terms = jnp.where(self.playing, self.binomials[rows, columns], 0)
+        rows, columns = jnp.where(self.has_agent, cells, 0), jnp.where(self.has_agent, index + 1, 0)
+        terms = jnp.where(self.has_agent, self.binomials[rows, columns], 0)
         rank = jnp.sum(terms, axis=-1, dtype=jnp.int32)
         at_slot = index[..., None, :] == slot[:, None]
         sorted_cells = jnp.sum(jnp.where(at_slot, cells[..., None, :], 0), axis=-1, dtype=jnp.int32)
         images = jnp.sum(jnp.where(at_slot, tokens[..., None, :], 0), axis=-1, dtype=jnp.int32)
-        return sorted_cells, rank, self.number[jnp.sum(images * K**slot, axis=-1, dtype=jnp.int32)]
+        code = jnp.sum(images * K**slot, axis=-1, dtype=jnp.int32)
+        return sorted_cells, rank, self.index_by_code[code]
 
 
 def _start_search(
     component: jax.Array, ranking: _SetRanking, capacity: int
 ) -> tuple[jax.Array, ...]:
     """Return `ids` and `neighbours` of a `_CachedSearch`, and its search without two buffers."""
-    N, K = component.shape[-1], len(ranking.playing)
+    N, K = component.shape[-1], len(ranking.has_agent)
     off_board, unseen = N * N, factorial(K)
     # Consecutive cell numbers give consecutive set ranks.
     mask = component.reshape(-1)
@@ -309,7 +328,7 @@ def _start_search(
     ).reshape(-1, 4)
     neighbours = jnp.full((off_board + 1, 4), off_board, jnp.int32).at[ids].set(neighbours)
     neighbours = neighbours.at[off_board].set(off_board)
-    cells = jnp.where(ranking.playing, ids[_find_open_cells(component, K)], off_board)
+    cells = jnp.where(ranking.has_agent, ids[_find_open_cells(component, K)], off_board)
     first_set, rank, first_arrangement = ranking.sort(cells, jnp.arange(K))
     block = jnp.zeros((OCCUPANCY_BLOCK, K), jnp.int16).at[0].set(first_set.astype(jnp.int16))
     arrangement = (
@@ -320,30 +339,33 @@ def _start_search(
 
 
 def _expand_block(
-    state: _SpanningSearch, neighbours: jax.Array, ranking: _SetRanking, group: _SymmetricGroup
+    state: _SpanningSearch,
+    neighbours: jax.Array,
+    ranking: _SetRanking,
+    symmetric_group: _SymmetricGroup,
 ) -> _SpanningSearch:
     """Make all moves from the sets of the block: add new sets, and permutations of closed loops."""
-    K, off_board, unseen = len(ranking.playing), len(neighbours) - 1, len(group.images)
+    K, off_board, unseen = len(ranking.has_agent), len(neighbours) - 1, len(symmetric_group.images)
     capacity = len(state.discovery) - 1
-    compose, inverse = jnp.asarray(group.compose), jnp.asarray(group.inverse)
+    compose, inverse = map(jnp.asarray, (symmetric_group.compose, symmetric_group.inverse))
     cells = state.block.astype(jnp.int32)
     is_set = state.num_expanded + jnp.arange(OCCUPANCY_BLOCK) < state.num_sets
-    cells = jnp.where(is_set[:, None] & ranking.playing, cells, off_board)
+    cells = jnp.where(is_set[:, None] & ranking.has_agent, cells, off_board)
     _, rank, _ = ranking.sort(cells, jnp.broadcast_to(jnp.arange(K), cells.shape))
     arrangement = state.arrangement[jnp.where(is_set, rank, 0)]
-    tokens = jnp.asarray(group.images)[jnp.where(is_set, arrangement, 0)]
+    tokens = jnp.asarray(symmetric_group.images)[jnp.where(is_set, arrangement, 0)]
 
     moved_cells, can_move = _move_agents(cells, neighbours)
-    sets, ranks, arrangements = ranking.sort(moved_cells, tokens[:, None])
-    legal, ranks, arrangements = can_move.reshape(-1), ranks.reshape(-1), arrangements.reshape(-1)
-    ranks = jnp.where(legal, ranks, capacity)
+    moved_sets, *moved = ranking.sort(moved_cells, tokens[:, None])
+    is_legal, ranks, arrangements = (leaf.reshape(-1) for leaf in (can_move, *moved))
+    ranks = jnp.where(is_legal, ranks, capacity)
 
     # If several moves lead to the same new set, the one written last belongs to the spanning tree,
     # and the others close loops.
-    is_unseen = legal & (state.arrangement[ranks] == unseen)
+    is_unseen = is_legal & (state.arrangement[ranks] == unseen)
     targets = jnp.where(is_unseen, ranks, capacity)
     arrangement = state.arrangement.at[targets].set(arrangements.astype(jnp.uint8))
-    move = jnp.arange(len(legal), dtype=jnp.int32)
+    move = jnp.arange(len(is_legal), dtype=jnp.int32)
     discovery = state.discovery.at[targets].set(move)
     is_discovery = is_unseen & (discovery[targets] == move)
     index = state.num_sets + jnp.cumsum(is_discovery, dtype=jnp.int32) - 1
@@ -353,12 +375,12 @@ def _expand_block(
     # moves of the spanning tree.
     known_arrangements = arrangement[ranks].astype(jnp.int32)
     loops = jnp.where(
-        legal, compose[arrangements, inverse[jnp.where(legal, known_arrangements, 0)]], 0
+        is_legal, compose[arrangements, inverse[jnp.where(is_legal, known_arrangements, 0)]], 0
     )
     num_expanded = jnp.minimum(state.num_expanded + OCCUPANCY_BLOCK, state.num_sets)
     # Read the next block here: in the next step, the compiler would copy all sets before it
     # changes them.
-    sets = state.sets.at[index].set(sets.reshape(-1, K).astype(jnp.int16), mode="drop")
+    sets = state.sets.at[index].set(moved_sets.reshape(-1, K).astype(jnp.int16), mode="drop")
     return _SpanningSearch(
         sets=sets,
         discovery=discovery,
@@ -366,16 +388,16 @@ def _expand_block(
         arrangement=arrangement,
         num_expanded=num_expanded,
         num_sets=state.num_sets + jnp.sum(is_discovery, dtype=jnp.int32),
-        group=_generate_group(state.group.at[loops].set(True), state.group, group),
+        group=_generate_group(state.group.at[loops].set(True), state.group, symmetric_group),
     )
 
 
 def _move_agents(cells: jax.Array, neighbours: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Return the cells after all 5 K moves from sets, int32 (S, 5 K, K), and their legality."""
-    S, K = cells.shape
+    """Return the cells after all 5 K moves from sets, int32 (sets, 5 K, K), and their legality."""
+    num_sets, K = cells.shape
     off_board = len(neighbours) - 1
     # One agent moves to an empty cell.
-    target = neighbours[cells]  # (S, agent, direction)
+    target = neighbours[cells]  # (sets, agent, direction)
     is_occupied = jnp.any(target[..., None] == cells[:, None, None], axis=-1)
     can_move = (target < off_board) & ~is_occupied
     moved_cells = jnp.where(np.eye(K, dtype=bool)[:, None], target[..., None], cells[:, None, None])
@@ -383,15 +405,15 @@ def _move_agents(cells: jax.Array, neighbours: jax.Array) -> tuple[jax.Array, ja
     # The full square with an agent in its upper left corner rotates.
     right, below = neighbours[cells, Action.RIGHT - 1], neighbours[cells, Action.DOWN - 1]
     opposite = neighbours[right, Action.DOWN - 1]
-    ring = jnp.stack([cells, right, opposite, below, cells], axis=-1)  # (S, agent, corner)
+    ring = jnp.stack([cells, right, opposite, below, cells], axis=-1)  # (sets, agent, corner)
     is_corner = cells[:, None, None] == ring[..., None]
     can_rotate = jnp.all(jnp.any(is_corner, axis=-1) & (ring < off_board), axis=-1)
     rotated_cells = jnp.where(is_corner[:, :, :4], ring[..., 1:, None], 0)
     rotated_cells = jnp.sum(rotated_cells, axis=2, dtype=jnp.int32)
     rotated_cells = jnp.where(jnp.any(is_corner, axis=2), rotated_cells, cells[:, None])
     return (
-        jnp.concatenate([moved_cells.reshape(S, -1, K), rotated_cells], axis=1),
-        jnp.concatenate([can_move.reshape(S, -1), can_rotate], axis=1),
+        jnp.concatenate([moved_cells.reshape(num_sets, -1, K), rotated_cells], axis=1),
+        jnp.concatenate([can_move.reshape(num_sets, -1), can_rotate], axis=1),
     )
 
 
@@ -410,10 +432,12 @@ def _find_open_cells(component: jax.Array, count: int) -> jax.Array:
     return jnp.argsort(steps, stable=True)[np.minimum(np.arange(count), N * N - 1)]
 
 
-def _generate_group(generators: jax.Array, group: jax.Array, table: _SymmetricGroup) -> jax.Array:
+def _generate_group(
+    generators: jax.Array, group: jax.Array, symmetric_group: _SymmetricGroup
+) -> jax.Array:
     """Return the group generated by `generators`, bool (K!,), which must contain `group`."""
     # Multiply until the set is closed: a finite set that is closed under products is a group.
-    quotient = table.compose[table.inverse].T  # [b, a] is a^-1 b
+    quotient = symmetric_group.compose[symmetric_group.inverse].T  # [b, a] is a^-1 b
 
     def multiply(state: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         _, members = state

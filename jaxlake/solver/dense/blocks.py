@@ -338,7 +338,7 @@ def _move_blocks(
     """Move the agents of all source blocks; return `moved` and its written blocks, bool (P,)."""
     components, last_agent, outer, inner, sum_objective = problem[:5]
     K = len(components.start)
-    opaque_true = components.fits
+    opaque_true = components.all_numbered
     agents = [K - INNER, K - INNER + 1]
 
     def take_step(i: jax.Array, state: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
@@ -395,7 +395,7 @@ def _update_block(
     """Record and queue the moved states of a block that are new at this cost."""
     components, _, outer, inner, sum_objective, may_wait, bound = problem
     K = len(components.start)
-    opaque_true, buffers = components.fits, state.buffers
+    opaque_true, buffers = components.all_numbered, state.buffers
     # The cost that the inner agents may still incur.
     slack = bound - cost - jnp.where(sum_objective, outer.remaining[block], 0)
 

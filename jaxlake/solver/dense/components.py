@@ -45,7 +45,7 @@ class Components(NamedTuple):
     cell_edges: jax.Array  # int32 (K, 5, A), edges at each cell: right, left, down, up, and 0 for
     #   retired agents
     colours: jax.Array  # int32 (K, A), 1 on cells whose colour differs from the start
-    fits: jax.Array  # bool (), all cells and edges have numbers
+    all_numbered: jax.Array  # bool (), whether A is large enough for all cells and edges
 
 
 def component_sizes(boards: PreparedBoards, active: jax.Array, limits: Limits) -> jax.Array:
@@ -54,24 +54,24 @@ def component_sizes(boards: PreparedBoards, active: jax.Array, limits: Limits) -
     The size of a component is the number of its cells or the number of its edges, whichever is
     larger. Only `active` boards, bool (B,), are measured; the others get 0.
     """
-    R, B = boards.free.shape
+    R, B = boards.free.shape  # R words per board
 
     def measure(chunk: tuple[jax.Array, jax.Array], _: None) -> tuple[jax.Array, None]:
         free, starts = chunk
         cells = jnp.stack([bitboard.cell_bitboard(start, R) for start in starts])
         cells = iterate_until_stable(lambda cells: cells | (bitboard.dilate(cells) & free), cells)
-        sets = [cells, cells & (cells >> 1), cells[:, 1:] & cells[:, :-1]]
+        horizontal, vertical = cells & (cells >> 1), cells[:, 1:] & cells[:, :-1]
         num_cells, num_horizontal, num_vertical = (
             jnp.sum(jax.lax.population_count(cell_set).astype(jnp.int32), axis=1, dtype=jnp.int32)
-            for cell_set in sets
+            for cell_set in (cells, horizontal, vertical)
         )
         return jnp.max(jnp.maximum(num_cells, num_horizontal + num_vertical), axis=0), None
 
     defaults = jnp.zeros(B, jnp.int32)
     operands = (boards.free, boards.starts)
-    length = jnp.max(boards.solo_distances, axis=0)
+    largest_distances = jnp.max(boards.solo_distances, axis=0)
     width = min(B, limits.planned_boards)
-    return map_chunks(measure, operands, active, length, defaults, width, None)[0]
+    return map_chunks(measure, operands, active, largest_distances, defaults, width, None)[0]
 
 
 def number_components(board: DenseBoards, axis_size: int) -> Components:
@@ -132,8 +132,8 @@ def number_components(board: DenseBoards, axis_size: int) -> Components:
     retired_edges = jnp.full((K, 1, axis_size), unused_number, jnp.int32).at[:, :, 0].set(0)
 
     goal_positions = jnp.where(board.agent_mask, board.goals[:, 0] * N + board.goals[:, 1], -1)
-    parity = positions // N + positions % N
-    parity = (parity + jnp.sum(board.starts, axis=1, dtype=jnp.int32)[:, None]) % 2
+    diagonal = positions // N + positions % N
+    colours = (diagonal + jnp.sum(board.starts, axis=1, dtype=jnp.int32)[:, None]) % 2
     return Components(
         positions=positions.at[:, 0].set(goal_positions),
         start=start,
@@ -141,6 +141,6 @@ def number_components(board: DenseBoards, axis_size: int) -> Components:
         edge_positions=edge_positions.at[:, 0].set(-1),
         edge_ends=ends,
         cell_edges=jnp.concatenate([cell_edges, retired_edges], axis=1),
-        colours=parity,
-        fits=jnp.all(cell_count < unused_number) & jnp.all(edge_count < unused_number),
+        colours=colours,
+        all_numbered=jnp.all(cell_count < unused_number) & jnp.all(edge_count < unused_number),
     )

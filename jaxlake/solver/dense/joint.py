@@ -162,7 +162,7 @@ def _solve_board(
         active = jnp.where(
             sum_objective, jnp.where(may_wait, needs_cost, is_undecided), needs_makespan
         )
-        active &= components.fits
+        active &= components.all_numbered
         max_cost = jnp.where(sum_objective, MAX_COST, min(horizon, MAX_COST))
         max_cost = jnp.where(active, jnp.where(may_wait, max_cost, cost), 0)
         lower_bound, upper_bound = jnp.where(
@@ -309,7 +309,9 @@ def _search_sets(
             return states, states & ~previous_states
 
         # Compute both results at once, so that `recent` is not read after it is changed.
-        states, new_states = materialize_call(add_states, components.fits, targets, state.recent)
+        states, new_states = materialize_call(
+            add_states, components.all_numbered, targets, state.recent
+        )
 
         def add_cost_bit(carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
             """Set the lowest remaining bit of 1 + cost for the new states."""

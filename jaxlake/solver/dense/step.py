@@ -84,9 +84,8 @@ class LastAgent(NamedTuple):
     """Masks for the moves of the last agent. An edge has the bit of its left or upper cell."""
 
     right: jax.Array  # uint32 (W,), cells with a neighbour to the right
-    down: (
-        jax.Array
-    )  # uint32 (W, N), [:, i]: cells whose number is i + 1 below that of the cell below
+    down: jax.Array  # uint32 (W, N), [:, i]: cells whose number is i + 1 less than that of the cell
+    #   below
     cells: jax.Array  # uint32 (W,), all cells, and the retired state 0
     colours: jax.Array  # uint32 (W, 2), cells of each colour, and 0
     goal: jax.Array  # uint32 (W,)
@@ -189,7 +188,7 @@ def move_agents(
     # Agents that reach their goal may retire if the sum of costs is minimised.
     retirements = jnp.where(sum_objective, cell_edges[:, :4, 0], unused_number)
     cell_edges = cell_edges.at[:, :4, 0].set(retirements)
-    opaque_true = components.fits  # only boards that fit are searched
+    opaque_true = components.all_numbered  # only boards that fit are searched
     *outer, inner = agents
     axis = 1 + len(outer)
 
