@@ -157,7 +157,7 @@ def require_plain_files(root: Path) -> None:
                 raise UserError(f"{path}: is a pipe or a device, not a file; remove it")
 
 
-def has_empty_parent(path: AnyPath) -> bool:
+def is_in_unused_folder(path: AnyPath) -> bool:
     """Return whether the folder of `path` holds nothing but temporary files of killed writers."""
     if isinstance(path, RemotePath):
         return not any(path.parent.iterdir())
@@ -171,9 +171,9 @@ def remove_temporary_files(path: AnyPath) -> None:
         file.unlink(missing_ok=True)
 
 
-def clean_empty_parent(path: AnyPath) -> bool:
-    """Return `has_empty_parent(path)`, and remove the temporary files if it is True."""
-    if not has_empty_parent(path):
+def clear_unused_folder(path: AnyPath) -> bool:
+    """Remove temporary files if `path` is in an unused folder; return whether it is."""
+    if not is_in_unused_folder(path):
         return False
     remove_temporary_files(path)
     return True

@@ -26,7 +26,7 @@ from jaxlake.datasets.board_files import (
 from jaxlake.datasets.source_files import DatasetError, read_text
 from jaxlake.errors import shorten
 from jaxlake.files import (
-    clean_empty_parent,
+    clear_unused_folder,
     load_json,
     remove_temporary_files,
     require_plain_files,
@@ -288,7 +288,7 @@ def _check_counts(count: int, part_size: int) -> None:
 def _write_manifest(directory: AnyPath, manifest: Manifest) -> None:
     """Write the manifest, or raise `DatasetError` if the folder holds anything but this set."""
     path = directory / MANIFEST
-    if not path.exists() and not clean_empty_parent(path):
+    if not path.exists() and not clear_unused_folder(path):
         names = {file.name for file in directory.iterdir()}
         raise DatasetError(
             f"{directory}: has {min(names)!r} but no {MANIFEST}; use an empty folder"

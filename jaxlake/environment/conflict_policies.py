@@ -55,8 +55,8 @@ class ResolvedAction:
     failed: jax.Array  # bool (), a broken rule ends the episode; only with FAIL
 
 
-def conflict_policy(conflict: ConflictPolicy | str) -> ConflictPolicy:
-    """Return a conflict policy by name, such as "block_both".
+def parse_conflict_policy(conflict: ConflictPolicy | str) -> ConflictPolicy:
+    """Return the conflict policy of a name, such as "block_both".
 
     Raises:
         ValueError: `conflict` is neither a `ConflictPolicy` nor the name of one.
@@ -90,18 +90,15 @@ def resolve(
     Raises:
         ValueError: `policy` is neither a `ConflictPolicy` nor the name of one.
     """
-    policy = conflict_policy(policy)
-    resolve_arrays, resolve_bits = (
-        partial(resolve_unpacked, policy),
-        partial(resolve_packed, policy),
-    )
+    policy = parse_conflict_policy(policy)
+    unpacked, packed = partial(resolve_unpacked, policy), partial(resolve_packed, policy)
     if len(positions) > MAX_PACKED_AGENTS or np.shape(instance.holes)[-1] > MAX_PACKED_SIDE:
-        return resolve_arrays(instance, positions, actions)
+        return unpacked(instance, positions, actions)
     return jax.lax.platform_dependent(
         *(instance, positions, actions),
-        cuda=resolve_bits,
-        rocm=resolve_bits,
-        default=resolve_arrays,
+        cuda=packed,
+        rocm=packed,
+        default=unpacked,
     )
 
 
@@ -144,7 +141,7 @@ def resolve_packed(
     cell_mask = np.uint32((1 << _CELL_BITS) - 1)
     cells = [(bits >> _CELL) & cell_mask for bits in agent_bits]
     targets = [bits >> _TARGET for bits in agent_bits]
-    # An agent that meets a waiting agent enters its cell, so `follows` below blocks it too.
+    # A waiting loser keeps its cell, so `follows` below also blocks the agent that would enter it.
     vertex, swapping, losers = pair_conflicts(cells, targets, mask)
     violations = off_board, hole, vertex, swapping
     has_failed, blocked = jnp.bool_(False), [jnp.zeros_like(flag) for flag in mask]

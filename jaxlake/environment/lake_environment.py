@@ -12,8 +12,8 @@ from jaxlake.board.dynamics import Action, validate_actions
 from jaxlake.board.instance import Instance
 from jaxlake.environment.conflict_policies import (
     ConflictPolicy,
-    conflict_policy,
     first_failure,
+    parse_conflict_policy,
     resolve,
 )
 from jaxlake.environment.observations import NUM_ACTIONS, Compact, Observation
@@ -50,7 +50,7 @@ class LakeEnvironment:
     reward: RewardFunction = team_reward
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "conflict", conflict_policy(self.conflict))
+        object.__setattr__(self, "conflict", parse_conflict_policy(self.conflict))
         for name, kind, method in (
             ("observation", "an Observation such as Planes()", "space"),
             ("reward", "a function such as team_reward", "__call__"),

@@ -14,7 +14,7 @@ import numpy as np
 from jaxlake.board.dynamics import Action, validate_actions
 from jaxlake.board.instance import Instance, check_instance
 from jaxlake.board.verification import Outcome, verify
-from jaxlake.environment.conflict_policies import ConflictPolicy, conflict_policy, resolve
+from jaxlake.environment.conflict_policies import ConflictPolicy, parse_conflict_policy, resolve
 from jaxlake.runtime.batch_axes import merge_batch_axes
 from jaxlake.runtime.memory import require_memory
 from jaxlake.runtime.random_keys import check_key, fold_in_each
@@ -116,7 +116,7 @@ def roll_out(
     _check_arguments(instances, 1, [policy], max_steps)
     B, N, K = (*np.shape(instances.holes)[:2], np.shape(instances.agent_mask)[1])
     require_memory("roll_out", (key, instances), B, 3 * max_steps * K + 2 * N**2)
-    conflict = conflict_policy(conflict)
+    conflict = parse_conflict_policy(conflict)
     instances = jax.tree.map(jnp.asarray, instances)
     keys = fold_in_each(key, jnp.arange(instances.size.shape[0]))
     return play_boards(keys, policy, instances, max_steps, solutions, conflict)
@@ -189,7 +189,7 @@ def sweep(
     check_key(key)
     if isinstance(policies, str) or not isinstance(policies, Sequence):
         raise TypeError(f"policies must be a list of policies, got {policies!r:.100}")
-    conflict = conflict_policy(conflict)
+    conflict = parse_conflict_policy(conflict)
     if not policies:
         raise ValueError("policies must have at least 1 policy, got none")
     if devices is not None and not devices:

@@ -33,7 +33,7 @@ class UnpaddedBoard:
 
 @dataclass(frozen=True)
 class Fault:
-    """The first failure of a plan."""
+    """The first failure of a plan, with all agents and cells involved."""
 
     kind: str
     time: int | None

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxlake.environment.conflict_policies import conflict_policy
+from jaxlake.environment.conflict_policies import parse_conflict_policy
 from jaxlake.generator import LakeParams
 from jaxlake.generator.generation import bytes_per_board
 from jaxlake.remote_files import AnyPath, as_path
@@ -116,7 +116,7 @@ class ChunkRunner:
             max_agents=spec.max_agents,
             horizon=spec.horizon,
             max_steps=spec.max_steps,
-            conflict=conflict_policy(spec.conflict),
+            conflict=parse_conflict_policy(spec.conflict),
             max_candidates=spec.max_candidates,
             tables=spec.tables,
         )

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxlake.environment.conflict_policies import ConflictPolicy, conflict_policy
+from jaxlake.environment.conflict_policies import ConflictPolicy, parse_conflict_policy
 from jaxlake.errors import shorten
 from jaxlake.policies.catalogue import POLICIES, policy_digest, policy_of
 from jaxlake.policies.joint_rollout import JointPolicy, check_policy
@@ -79,7 +79,7 @@ class SweepSpec:
         if not isinstance(self.tables, bool):
             raise SweepError(f"tables must be true or false, got {shorten(self.tables)}")
         try:
-            conflict_policy(self.conflict)
+            parse_conflict_policy(self.conflict)
         except (ValueError, TypeError) as error:
             raise SweepError(str(error)) from None
         section = self._section
@@ -205,7 +205,7 @@ class SweepSpec:
             | {
                 "policies": list(self.joint_policies),
                 self._section: section,
-                "conflict": conflict_policy(self.conflict).value,
+                "conflict": parse_conflict_policy(self.conflict).value,
                 "chunk": self.chunk_size,
             }
         )

@@ -79,19 +79,19 @@ def test_killed_writer_keeps_the_old_file(tmp_path):
     assert path.read_text() == "old"
     (temporary_file,) = files.find_temporary_files(path)
     assert sorted(os.listdir(tmp_path)) == sorted(["file", temporary_file.name])
-    assert not files.clean_empty_parent(path)
+    assert not files.clear_unused_folder(path)
     path.unlink()
-    assert files.clean_empty_parent(path)
+    assert files.clear_unused_folder(path)
     assert not os.listdir(tmp_path)
 
 
 @pytest.mark.parametrize(
     "name", ["a", ".other.12.tmp", ".file.tmp", ".file.x.tmp", ".file.12.tmp.gz", "file.12.tmp"]
 )
-def test_clean_empty_parent_keeps_other_files(name, tmp_path):
+def test_clear_unused_folder_keeps_other_files(name, tmp_path):
     (tmp_path / name).write_text("mine")
     (tmp_path / ".file.77.tmp").write_text("left by a kill, or not")
-    assert not files.clean_empty_parent(tmp_path / "file")
+    assert not files.clear_unused_folder(tmp_path / "file")
     assert len(os.listdir(tmp_path)) == 2
 
 

@@ -41,14 +41,14 @@ def test_as_path_keeps_local_paths(tmp_path):
 
 def test_remote_path_lists_and_reads_written_files(url):
     folder = as_path(url + "/")
-    assert files.has_empty_parent(folder / "a")
+    assert files.is_in_unused_folder(folder / "a")
     files.write_text_atomic(folder / "a", "é\n")
     files.write_bytes_atomic(folder / "inner" / "b", b"\r\x00")
     assert [path.name for path in folder.iterdir()] == ["a", "inner"]
     assert (folder / "a").read_text() == "é\n"
     with (folder / "inner" / "b").open() as file:
         assert file.read() == b"\r\x00"
-    assert not files.has_empty_parent(folder / "a")
+    assert not files.is_in_unused_folder(folder / "a")
     assert not (folder / "c").exists()
     assert list((folder / "c").iterdir()) == []
 

@@ -11,8 +11,8 @@ from pydantic import TypeAdapter
 from engineer import Attempt, Configuration
 from engineer.scoring.reading import ReadingReport
 from jaxlake.files import (
-    clean_empty_parent,
-    has_empty_parent,
+    clear_unused_folder,
+    is_in_unused_folder,
     require_plain_files,
     write_text_if_absent,
 )
@@ -317,7 +317,7 @@ class RunDirectory:
         require_plain_files(self.path)
         if not self.config_file.exists():
             # Another process may have claimed the directory between these two checks.
-            if not has_empty_parent(self.config_file) and not self.config_file.exists():
+            if not is_in_unused_folder(self.config_file) and not self.config_file.exists():
                 raise UserError(
                     f"{self.path}: is not empty and contains no run; choose another --run-dir"
                 )
@@ -344,7 +344,7 @@ class RunDirectory:
         """
         if self.require_same_config(config):
             return True
-        clean_empty_parent(self.config_file)
+        clear_unused_folder(self.config_file)
         try:
             is_first = write_text_if_absent(self.config_file, dump(config))
         except OSError as error:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from pydantic import TypeAdapter
 
-from jaxlake.files import clean_empty_parent
+from jaxlake.files import clear_unused_folder
 from tests.paths import ROOT, TINY
 from training.errors import UserError
 from training.run.directory import RunDirectory
@@ -152,13 +152,13 @@ def test_nan_loss_stops_the_run() -> None:
 def test_only_one_of_two_claims_succeeds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     other_config = load(TINY, ["seed=4"])
 
-    def clean_after_other_claim(path: Path) -> bool:  # another process claims the folder first
-        is_empty = clean_empty_parent(path)
+    def clear_after_other_claim(path: Path) -> bool:  # another process claims the folder first
+        was_unused = clear_unused_folder(path)
         monkeypatch.undo()
         assert RunDirectory(tmp_path).claim(other_config) is False
-        return is_empty
+        return was_unused
 
-    monkeypatch.setattr("training.run.directory.clean_empty_parent", clean_after_other_claim)
+    monkeypatch.setattr("training.run.directory.clear_unused_folder", clear_after_other_claim)
     with pytest.raises(
         UserError, match=r"contains a run of another configuration, .* seed \(4 there"
     ):

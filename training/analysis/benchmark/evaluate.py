@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import Field, TypeAdapter
 
 from jaxlake.datasets import PublishedResult, published_results
-from jaxlake.files import clean_empty_parent
+from jaxlake.files import clear_unused_folder
 from training.analysis.benchmark.answering import Answerer, BenchmarkAnswer
 from training.analysis.benchmark.boards import BenchmarkBoard, BenchmarkFolder
 from training.analysis.benchmark.results import judge, print_rates, results_json
@@ -53,7 +53,7 @@ class EvaluationDirectory:
     def claim(self, evaluation: EvaluationRecord, folder: BenchmarkFolder) -> None:
         """Claim the folder for an evaluation; raise a `UserError` if it contains anything else."""
         if not self.evaluation.exists():
-            if not clean_empty_parent(self.evaluation.path):
+            if not clear_unused_folder(self.evaluation.path):
                 problem = "is not empty and holds no evaluation; choose another --output"
                 raise UserError(f"{self.path}: {problem}")
             self.evaluation.write(evaluation)
