@@ -33,16 +33,27 @@ def _threefry(seed: int) -> jax.Array:
     return jax.random.key(seed, impl="threefry2x32")
 
 
-def _generate(seed: int, sizes: Sequence[int], agents: Sequence[int], n: int, slots: int) -> Any:
-    """Make boards of every size with every number of agents."""
+def _generate(
+    seed: int,
+    sizes: Sequence[int],
+    agent_counts: Sequence[int],
+    boards_per_cell: int,
+    max_agents: int,
+) -> Any:
+    """Generate boards of every size with every number of agents."""
     import jaxlake
 
-    cells = [(size, count) for count in agents for size in sizes]
+    cells = [(size, count) for count in agent_counts for size in sizes]
     params = jaxlake.lake_params(
         [size for size, _ in cells], 0.15, 0.25, [count for _, count in cells]
     )
     return jaxlake.generate(
-        _threefry(seed), params, n, max_size=max(sizes), max_agents=slots, horizon=_HORIZON
+        _threefry(seed),
+        params,
+        boards_per_cell,
+        max_size=max(sizes),
+        max_agents=max_agents,
+        horizon=_HORIZON,
     )
 
 
@@ -74,7 +85,7 @@ def _solve(instances: Any) -> list[Any]:
     return _solution_fields(solve_batch(instances, horizon=_HORIZON))
 
 
-def _statistics(instances: Any, needs_wait: Any, plans: Any) -> Any:
+def _tabulate_statistics(instances: Any, needs_wait: Any, plans: Any) -> Any:
     """Verify plans (B, T, K) and count their outcomes by size, agents, holes and waits."""
     import jaxlake
 
@@ -86,20 +97,20 @@ def _statistics(instances: Any, needs_wait: Any, plans: Any) -> Any:
     return jax.tree.leaves(table(instances, needs_wait, plans))
 
 
-def _instances(boards: Sequence[Mapping[str, Any]]) -> Any:
+def _make_instances(boards: Sequence[Mapping[str, Any]]) -> Any:
     from jaxlake import Instance, stack_instances
 
     return stack_instances([Instance(**board) for board in boards])
 
 
-def _prompt(board: Mapping[str, Any], style: Any) -> str:
+def _render_board(board: Mapping[str, Any], style: Any) -> str:
     from jaxlake import Instance
     from jaxlake.language.prompts import render
 
     return render(Instance(**board), style)
 
 
-def _domain() -> Any:
+def _make_domain() -> Any:
     from engineer.lake import Bounds, lake_domain
 
     bounds = Bounds(
@@ -118,10 +129,10 @@ def _simulate_views(seed: int, num_runs: int, num_stages: int) -> list[Any]:
     from engineer.synthetic import simulate_run
 
     rng = np.random.default_rng(seed)
-    return [view for _ in range(num_runs) for view in simulate_run(rng, _domain(), num_stages)]
+    return [view for _ in range(num_runs) for view in simulate_run(rng, _make_domain(), num_stages)]
 
 
-def _context(view: Any, style: Any, blocks: Sequence[Any] | None) -> str:
+def _build_context(view: Any, style: Any, blocks: Sequence[Any] | None) -> str:
     from engineer import BLOCKS, build_context
 
     return build_context(view, style=style, blocks=BLOCKS if blocks is None else blocks).text
@@ -139,7 +150,7 @@ def _rule_answers(view: Any) -> list[str]:
     return [edits, answer_text(rule_configuration(view))]
 
 
-def _review(text: str, view: Any, max_step: float | None) -> Any:
+def _review_answer(text: str, view: Any, max_step: float | None) -> Any:
     from engineer import StepLimit, review_answer
 
     step_limit = StepLimit(max_step=max_step)
@@ -149,7 +160,7 @@ def _review(text: str, view: Any, max_step: float | None) -> Any:
     return [review.kind, repairs, values]
 
 
-def _key_data(seed: int, stream: str, indices: Sequence[int]) -> Any:
+def _derive_key_data(seed: int, stream: str, indices: Sequence[int]) -> Any:
     from training.run.seeds import derive_key, derive_seed
 
     return [
@@ -158,10 +169,10 @@ def _key_data(seed: int, stream: str, indices: Sequence[int]) -> Any:
     ]
 
 
-def _config(overrides: Mapping[str, Any] | None = None) -> Any:
+def _make_config() -> Any:
     from training.schema import RunConfig
 
-    return RunConfig.model_validate({**_RUN, **(overrides or {})})
+    return RunConfig.model_validate(_RUN)
 
 
 def _load_policy() -> tuple[Any, Any]:
@@ -169,29 +180,31 @@ def _load_policy() -> tuple[Any, Any]:
     from training.policy import huggingface
     from training.policy.policy import load_run_policy
 
-    config = _config()
+    config = _make_config()
     return load_run_policy(huggingface.resolve_model(config.model.pretrained), config)
 
 
-def _tensors(policy: Any, params: Any) -> dict[str, Any]:
+def _get_tensors(policy: Any, params: Any) -> dict[str, Any]:
     """Name weights, or a gradient, as Hugging Face does."""
     return dict(policy.tensors(params))
 
 
-def _sample(policy: Any, params: Any, prompts: Sequence[str], n: int, seed: int) -> list[Any]:
-    """Sample completions with the JAX sampler, those of the first prompt first."""
+def _sample_completions(
+    policy: Any, params: Any, prompts: Sequence[str], num_completions: int, seed: int
+) -> list[Any]:
+    """Sample completions per prompt with the JAX sampler, those of the first prompt first."""
     from training.sampling.jax_sampler import JaxSampler
     from training.sampling.sampler import SamplingRequest
 
     request = SamplingRequest(
         prompts=[policy.encode_prompt(prompt) for prompt in prompts],
-        n=n,
+        n=num_completions,
         temperature=1.0,
         max_tokens=40,
         stop_token_ids=policy.stop_ids,
         seed=seed,
     )
-    groups = JaxSampler(policy, params, _config().sampling).sample(request)
+    groups = JaxSampler(policy, params, _make_config().sampling).sample(request)
     return [completion for group in groups for completion in group]
 
 
@@ -213,7 +226,7 @@ def _grpo_step(
     from training.learner.optimizer import initial_state
     from training.phases.grpo_update import make_grpo_batch
 
-    config = _config()
+    config = _make_config()
     run: Any = SimpleNamespace(config=config, policy=policy, reference=None)
     prompt_ids = [policy.encode_prompt(prompt) for prompt in prompts]
     batch = make_grpo_batch(
@@ -224,19 +237,19 @@ def _grpo_step(
     (value, _), gradient = differentiate(params, batch)
     result = {
         "loss": [value, loss_weight(batch, config.grpo)],
-        "gradient": _tensors(policy, gradient),
+        "gradient": _get_tensors(policy, gradient),
     }
     # Make old log-probabilities differ from the new ones, so that ratios are clipped and capped.
     rng = np.random.default_rng(8)
     noise = rng.normal(0.0, 0.5, batch.sampler_logprobs.shape).astype(np.float32)
     stale_batch = replace(batch, old_logprobs=batch.sampler_logprobs + noise)
     (value, _), gradient = differentiate(params, stale_batch)
-    result |= {"clipped loss": value, "clipped gradient": _tensors(policy, gradient)}
+    result |= {"clipped loss": value, "clipped gradient": _get_tensors(policy, gradient)}
     state = initial_state(jax.tree.map(np.array, params), make_grpo_optimizer(config.grpo, 8))
     take_step = make_grpo_step(policy.graphdef, config.grpo, None, 1.0, 8)
     state, metrics = take_step(state, jax.tree.map(lambda leaf: leaf[None], batch), None, None)
     step_metrics = [metrics["loss"], metrics["grad_norm"]]
-    return {**result, "step": step_metrics, "weights": _tensors(policy, state.params)}
+    return {**result, "step": step_metrics, "weights": _get_tensors(policy, state.params)}
 
 
 def _answer_fields(answer: Any) -> list[Any]:
@@ -249,7 +262,7 @@ def _run_stages(folder: Path) -> Iterator[tuple[str, Any]]:
     from training import loop
     from training.run.directory import RunDirectory
 
-    config = _config()
+    config = _make_config()
     loop.run(config, folder)
     directory = RunDirectory(folder)
     for stage in range(config.stages.count + 1):
@@ -319,39 +332,42 @@ _RUN: dict[str, Any] = {
 }
 
 
-def _boards() -> Iterator[tuple[str, Any]]:
+def _compute_boards() -> Iterator[tuple[str, Any]]:
     rng = np.random.default_rng(0)
-    for agents, slots in (((2,), 2), ((3, 4, 5), 5)):
-        lakes = _generate(7 + slots, (4, 5, 6), agents, 96, slots)
-        name = f"{slots} slots"
+    for agent_counts, max_agents in (((2,), 2), ((3, 4, 5), 5)):
+        lakes = _generate(7 + max_agents, (4, 5, 6), agent_counts, 96, max_agents)
+        name = f"{max_agents} slots"
         for field, value in _generated_fields(lakes).items():
             yield f"{name} {field}", value
         yield f"{name} solve", _solve(lakes.instances)
         random_boards = [
-            _random_board(rng, 4 + i % 3, agents[i % len(agents)], 6, slots) for i in range(96)
+            _random_board(rng, 4 + i % 3, agent_counts[i % len(agent_counts)], 6, max_agents)
+            for i in range(96)
         ]
-        yield f"{name} random boards", _solve(_instances(random_boards))
+        yield f"{name} random boards", _solve(_make_instances(random_boards))
         plans = np.array(lakes.solutions.plan)
         random_actions = rng.integers(0, 5, plans.shape, np.int8)
         noisy_plans = np.where(rng.random(plans.shape) < 0.05, random_actions, plans)
         yield (
             f"{name} statistics",
-            _statistics(lakes.instances, lakes.solutions.needs_wait, noisy_plans),
+            _tabulate_statistics(lakes.instances, lakes.solutions.needs_wait, noisy_plans),
         )
 
 
 def _random_board(
-    rng: np.random.Generator, size: int, agents: int, max_size: int, slots: int
+    rng: np.random.Generator, size: int, num_agents: int, max_size: int, max_agents: int
 ) -> dict[str, Any]:
     """Draw a board, which may have no solution, with its agents in the first slots."""
     cells = rng.permutation(size * size)
-    corners = np.zeros((2, slots, 2), np.int8)
-    corners[:, :agents] = np.stack(np.divmod(cells[: 2 * agents], size), -1).reshape(2, agents, 2)
+    corners = np.zeros((2, max_agents, 2), np.int8)
+    corners[:, :num_agents] = np.stack(np.divmod(cells[: 2 * num_agents], size), -1).reshape(
+        2, num_agents, 2
+    )
     holes = np.ones((max_size, max_size), bool)
     holes[:size, :size] = False
-    hole_cells = cells[2 * agents : 2 * agents + (size * size - 2 * agents) // 3]
+    hole_cells = cells[2 * num_agents : 2 * num_agents + (size * size - 2 * num_agents) // 3]
     holes[np.divmod(hole_cells, size)] = True
-    mask = np.arange(slots) < agents
+    mask = np.arange(max_agents) < num_agents
     return {
         "holes": holes,
         "size": np.int32(size),
@@ -364,14 +380,14 @@ def _random_board(
 def _two_agent_prompts(count: int) -> list[str]:
     rng = np.random.default_rng(3)
     boards = [_random_board(rng, 3 + number % 4, 2, 6, 2) for number in range(count)]
-    return [_prompt(board, "compact") for board in boards]
+    return [_render_board(board, "compact") for board in boards]
 
 
-def _prompts() -> Iterator[tuple[str, Any]]:
+def _compute_prompts() -> Iterator[tuple[str, Any]]:
     rng = np.random.default_rng(1)
     boards = [_random_board(rng, 4 + index % 7, 1 + index % 5, 10, 5) for index in range(100)]
     for style in ("full", "compact"):
-        yield f"policy {style}", [_prompt(board, style) for board in boards]
+        yield f"policy {style}", [_render_board(board, style) for board in boards]
     views = _simulate_views(2, 20, 4)
     for style, blocks in (
         ("full", None),
@@ -381,10 +397,10 @@ def _prompts() -> Iterator[tuple[str, Any]]:
         ("compact", ("failure_breakdown",)),
     ):
         name = f"engineer {style} {'all' if blocks is None else '+'.join(blocks)}"
-        yield name, [_context(view, style, blocks) for view in views]
+        yield name, [_build_context(view, style, blocks) for view in views]
 
 
-def _reviews() -> Iterator[tuple[str, Any]]:
+def _compute_reviews() -> Iterator[tuple[str, Any]]:
     rng = np.random.default_rng(4)
     views = _simulate_views(5, 50, 4)
     answers = [
@@ -393,7 +409,7 @@ def _reviews() -> Iterator[tuple[str, Any]]:
     for max_step in (None, 0.1):
         yield (
             f"{len(answers)} answers, step {max_step}",
-            [_review(text, view, max_step) for text, view in answers],
+            [_review_answer(text, view, max_step) for text, view in answers],
         )
 
 
@@ -419,51 +435,51 @@ def _mutate(rng: np.random.Generator, text: str, views: Sequence[Any]) -> str:
     return text
 
 
-def _seeds() -> Iterator[tuple[str, Any]]:
+def _compute_seeds() -> Iterator[tuple[str, Any]]:
     streams = ("warm_start", "train", "sample", "design", "summary", "atlas", "pretrain")
     for stream in (*streams, "rehearsal", "design_learning", "pool"):
         yield (
             stream,
             [
-                _key_data(seed, stream, indices)
+                _derive_key_data(seed, stream, indices)
                 for seed in (0, 1, 2**31)
                 for indices in ((), (0,), (1, 2), (3, 1, 4))
             ],
         )
 
 
-def _sampler() -> Iterator[tuple[str, Any]]:
+def _compute_sampler() -> Iterator[tuple[str, Any]]:
     policy, params = _load_policy()
-    yield "weights", _tensors(policy, params)
+    yield "weights", _get_tensors(policy, params)
     prompts = _two_agent_prompts(100)
     yield "tokens", [policy.encode_prompt(prompt) for prompt in prompts]
-    completions = _sample(policy, params, prompts, 2, 11)
+    completions = _sample_completions(policy, params, prompts, 2, 11)
     yield "completions", [_plain_completion(policy, completion) for completion in completions]
 
 
-def _gradient() -> Iterator[tuple[str, Any]]:
+def _compute_gradient() -> Iterator[tuple[str, Any]]:
     policy, params = _load_policy()
     prompts = _two_agent_prompts(16)
-    completions = _sample(policy, params, prompts, 8, 12)
+    completions = _sample_completions(policy, params, prompts, 8, 12)
     rng = np.random.default_rng(6)
     rewards = rng.choice(np.array([0.0, 0.6, 1.0], np.float32), (16, 8))
     rewards[3] = 0.6  # a group with nothing to learn from
     yield from _grpo_step(policy, params, prompts, completions, rewards).items()
 
 
-def _run() -> Iterator[tuple[str, Any]]:
+def _compute_run() -> Iterator[tuple[str, Any]]:
     with tempfile.TemporaryDirectory() as folder:
         yield from _run_stages(Path(folder) / "run")
 
 
 SECTIONS: dict[str, Callable[[], Iterator[tuple[str, Any]]]] = {
-    "boards": _boards,
-    "prompts": _prompts,
-    "reviews": _reviews,
-    "seeds": _seeds,
-    "sampler": _sampler,
-    "gradient": _gradient,
-    "run": _run,
+    "boards": _compute_boards,
+    "prompts": _compute_prompts,
+    "reviews": _compute_reviews,
+    "seeds": _compute_seeds,
+    "sampler": _compute_sampler,
+    "gradient": _compute_gradient,
+    "run": _compute_run,
 }
 
 
