@@ -26,7 +26,7 @@ def draw_codes(
     keys: jax.Array,
     indices: jax.Array,
     size: jax.Array,
-    holes: jax.Array,
+    num_holes: jax.Array,
     num_agents: jax.Array,
     *,
     max_size: int,
@@ -40,7 +40,7 @@ def draw_codes(
         keys: Typed PRNG keys (B,).
         indices: int32 (B,), indices of the candidates; a key and an index determine a board.
         size: int32 (B,), 2 to `max_size`.
-        holes: int32 (B,), 0 to size * size - 2 * num_agents.
+        num_holes: int32 (B,), 0 to size * size - 2 * num_agents.
         num_agents: int32 (B,), 1 to `max_agents`.
         max_size: Padded side of the boards, at most 32 (static).
         max_agents: Number of agent slots (static).
@@ -48,10 +48,10 @@ def draw_codes(
     Returns:
         uint32 (B, V).
     """
-    candidates = jax.vmap(jax.random.fold_in)(keys, indices)
-    hole_words = _draw_holes(candidates, size, holes, max_size)
+    candidate_keys = jax.vmap(jax.random.fold_in)(keys, indices)
+    hole_words = _draw_holes(candidate_keys, size, num_holes, max_size)
     free = free_cells(hole_words, size, max_size)
-    endpoints = _draw_endpoints(candidates, free, num_agents, max_size, max_agents)
+    endpoints = _draw_endpoints(candidate_keys, free, num_agents, max_size, max_agents)
     return jnp.concatenate([hole_words, endpoints]).T
 
 
@@ -91,7 +91,7 @@ def _draw_holes(keys: jax.Array, size: jax.Array, num_holes: jax.Array, N: int) 
         for index in range(_WORDS_PER_STEP):
             i = step * _WORDS_PER_STEP + index
             last_cell = num_cells - num_draws + i
-            bit = padded_cell_bit(_scale(draws[index], last_cell + 1))
+            bit = padded_cell_bit(_scale_word(draws[index], last_cell + 1))
             is_repeated = jnp.any((bits & bit) != 0, axis=0)
             new_bit = jnp.where(is_repeated, padded_cell_bit(last_cell), bit)
             bits |= jnp.where(i < num_draws, new_bit, 0)
@@ -123,7 +123,7 @@ def _draw_endpoints(
 def _random_cell(free: jax.Array, draw: jax.Array) -> jax.Array:
     """Return a random set bit of each column of uint32 (W, B), as int32 (B,)."""
     counts = jax.lax.population_count(free).astype(jnp.int32)
-    return cell_of_rank(free, _scale(draw, jnp.sum(counts, axis=0)))
+    return cell_of_rank(free, _scale_word(draw, jnp.sum(counts, axis=0)))
 
 
 def cell_of_rank(free: jax.Array, rank: jax.Array) -> jax.Array:
@@ -154,7 +154,7 @@ def random_words(keys: jax.Array, data: jax.Array | int, count: int) -> jax.Arra
     )(keys)
 
 
-def _scale(draw: jax.Array, count: jax.Array) -> jax.Array:
+def _scale_word(draw: jax.Array, count: jax.Array) -> jax.Array:
     """Return floor(draw * count / 2**32), int32, for 0 <= count < 2**16."""
     count = count.astype(jnp.uint32)
     low = (draw & 0xFFFF) * count >> 16

@@ -86,7 +86,7 @@ class PoolState(NamedTuple):
     num_drawn: jax.Array  # int32 (G,), candidates drawn from each stream
     filled: jax.Array  # int32 (G, 2), filled slots of each stream by wait class
     counters: jax.Array  # int32 (G, 5), candidates, then counts by Status, then duplicates
-    candidate: jax.Array  # int32 (C * M,), number of the candidate in each slot, or _UNFILLED
+    candidate: jax.Array  # int32 (C * M,), index of the candidate in each slot, or _UNFILLED
     codes: jax.Array  # uint32 (C * M, V + 1), code of V words and stream of each candidate
     solutions: Solution  # leaves (C * M, ...)
     table: jax.Array  # int32 (T,), slots by code
@@ -98,7 +98,7 @@ class PoolInputs(NamedTuple):
     layout: SlotLayout
     streams: jax.Array  # PRNG keys (G,) of the streams
     size: jax.Array  # int32 (G,), of the boards of each component
-    holes: jax.Array  # int32 (G,)
+    num_holes: jax.Array  # int32 (G,)
     num_agents: jax.Array  # int32 (G,)
     max_candidates: jax.Array  # int32 (), candidates of a stream before giving up
     part_index: jax.Array  # int32 (), the part of all boards to generate
@@ -128,12 +128,14 @@ def init_pool(
     G, S = params.size.size, params.size.shape[1]
     size = params.size.astype(jnp.int32).reshape(G)
     num_agents = params.num_agents.astype(jnp.int32).reshape(G)
-    holes = mixture.hole_count(size, params.hole_ratio.reshape(G))
-    layout = _make_layout(params, size, holes, num_agents, boards_per_set[0], options)
+    num_holes = mixture.hole_count(size, params.hole_ratio.reshape(G))
+    layout = _make_layout(params, size, num_holes, num_agents, boards_per_set[0], options)
     streams = jnp.repeat(keys, S)
-    for field in (size, holes, num_agents):
+    for field in (size, num_holes, num_agents):
         streams = jax.vmap(jax.random.fold_in)(streams, field)
-    inputs = PoolInputs(layout, streams, size, holes, num_agents, max_candidates[0], part_index[0])
+    inputs = PoolInputs(
+        layout, streams, size, num_holes, num_agents, max_candidates[0], part_index[0]
+    )
     return inputs, _make_empty_state(layout.component_of_slot.shape[0], G, options)
 
 
@@ -155,7 +157,7 @@ def _make_empty_state(num_slots: int, G: int, options: PoolOptions) -> PoolState
 def _make_layout(
     params: LakeParams,
     size: jax.Array,
-    holes: jax.Array,
+    num_holes: jax.Array,
     num_agents: jax.Array,
     boards_per_set: jax.Array,
     options: PoolOptions,
@@ -168,9 +170,9 @@ def _make_layout(
 
     is_feasible = (size >= MIN_SIZE) & (size <= options.max_size)
     is_feasible &= (num_agents >= MIN_AGENTS) & (num_agents <= options.max_agents)
-    is_feasible &= (holes >= 0) & (holes <= size * size - 2 * num_agents)
+    is_feasible &= (num_holes >= 0) & (num_holes <= size * size - 2 * num_agents)
 
-    kinds = jnp.stack([size, holes, num_agents], axis=-1).reshape(C, S, 3)
+    kinds = jnp.stack([size, num_holes, num_agents], axis=-1).reshape(C, S, 3)
     is_same_kind = jnp.all(kinds[:, :, None] == kinds[:, None], axis=-1)
     stream = (jnp.argmax(is_same_kind, axis=-1) + S * jnp.arange(C)[:, None]).reshape(G)
     stream = stream.astype(jnp.int32)

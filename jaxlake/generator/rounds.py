@@ -36,10 +36,10 @@ PoolProgram = Callable[[jax.Array, LakeParams, jax.Array, jax.Array, jax.Array],
 
 
 class Lanes(NamedTuple):
-    """The B candidates of a round, one per lane, ordered by stream and number."""
+    """The B candidates of a round, one per lane, ordered by stream and candidate."""
 
     stream: jax.Array  # int32 (B,)
-    candidate: jax.Array  # int32 (B,), number of the candidate in its stream
+    candidate: jax.Array  # int32 (B,), index of the candidate in its stream
     valid: jax.Array  # bool (B,), False beyond max_candidates and outside the requested part
     first_lane: jax.Array  # int32 (B,), first lane of the same stream
     stream_ends: jax.Array  # int32 (G,), end of each stream's lanes
@@ -177,10 +177,10 @@ def _is_open(inputs: PoolInputs, state: PoolState) -> jax.Array:
 def _draw_candidates(
     inputs: PoolInputs, stream: jax.Array, candidate: jax.Array, options: PoolOptions
 ) -> Candidates:
-    """Return the boards of candidates, given by their streams and numbers."""
+    """Return the boards of candidates, given by their streams and indices."""
     padding = {"max_size": options.max_size, "max_agents": options.max_agents}
     keys, num_agents, size = inputs.streams[stream], inputs.num_agents[stream], inputs.size[stream]
-    codes = draw_codes(keys, candidate, size, inputs.holes[stream], num_agents, **padding)
+    codes = draw_codes(keys, candidate, size, inputs.num_holes[stream], num_agents, **padding)
     in_part = jnp.ones(candidate.shape, bool)
     if options.num_parts > 1:
         part = (inputs.part_index, options.num_parts)

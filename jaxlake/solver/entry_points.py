@@ -83,7 +83,7 @@ def solve(
         MemoryError: Outside jit: the boards of a batch would not fit into the free memory.
     """
     check_unbatched(instance, "solve")
-    _check(instance, horizon)
+    _check_sizes(instance, horizon)
     _check_max_expansions(max_expansions, ())
     require_memory("solve", instance, 1, _bytes_per_board(instance, horizon))
     return _solve(instance, horizon, max_expansions, limits, single=True)
@@ -115,7 +115,7 @@ def solve_batch(
     if len(shape := np.shape(instances.agent_mask)) != 2:
         raise ValueError(f"agent_mask must have shape (B, K), got {shape}")
     _check_max_expansions(max_expansions, (), shape[:1])
-    _check(instances, horizon)
+    _check_sizes(instances, horizon)
     require_memory("solve_batch", instances, shape[0], _bytes_per_board(instances, horizon))
     return _solve(instances, horizon, max_expansions, limits, single=False)
 
@@ -166,12 +166,12 @@ def solve_boards(
         return solve_by_tiers(
             instances, max_expansions, horizon, limits, single=single, fast_compile=fast_compile
         )
-    program = _solve_one if single else _solve_many
+    program = _run_single if single else _run_batch
     program = program.fast_compile if fast_compile else program
     return program(instances, max_expansions, horizon=horizon, limits=limits)
 
 
-def _check(instance: Instance, horizon: int) -> None:
+def _check_sizes(instance: Instance, horizon: int) -> None:
     if not isinstance(horizon, int | np.integer) or not 1 <= horizon <= MAX_HORIZON:
         raise ValueError(f"horizon must be in [1, {MAX_HORIZON}], got {horizon!r}")
     num_slots, size = _num_slots(instance), np.shape(instance.holes)[-1]
@@ -199,20 +199,20 @@ def _num_slots(instance: Instance) -> int:
 
 
 @partial(jit_search, static_argnames=("horizon", "limits"))
-def _solve_one(
+def _run_single(
     instance: Instance, max_expansions: jax.Array | None, *, horizon: int, limits: Limits
 ) -> Solution:
     batch = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], instance)
-    solutions = _solve_many(batch, max_expansions, horizon=horizon, limits=limits)
+    solutions = _run_batch(batch, max_expansions, horizon=horizon, limits=limits)
     return jax.tree.map(lambda leaf: leaf[0], solutions)
 
 
 @partial(jit_search, static_argnames=("horizon", "limits"))
-def _solve_many(
+def _run_batch(
     batch: Instance, max_expansions: jax.Array | None, *, horizon: int, limits: Limits
 ) -> Solution:
     max_expansions = broadcast_max_expansions(batch, max_expansions)
-    solutions = _batch_solver(horizon, limits)(batch, max_expansions)
+    solutions = _make_batch_solver(horizon, limits)(batch, max_expansions)
     unknown_result, is_valid = unknown_solution(horizon, _num_slots(batch)), are_valid_boards(batch)
     return jax.tree.map(
         lambda leaf, default: jnp.where(is_valid.reshape(-1, *[1] * default.ndim), leaf, default),
@@ -222,7 +222,7 @@ def _solve_many(
 
 
 @cache
-def _batch_solver(horizon: int, limits: Limits) -> Callable[[Instance, jax.Array], Solution]:
+def _make_batch_solver(horizon: int, limits: Limits) -> Callable[[Instance, jax.Array], Solution]:
     """Return a batch solver whose `jax.vmap` merges both batch axes into one call."""
 
     def solver(batch: Instance, max_expansions: jax.Array) -> Solution:

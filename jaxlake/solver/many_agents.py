@@ -126,7 +126,7 @@ def _bound_boards(
     max_expansions = broadcast_max_expansions(batch, max_expansions)
     B, K = batch.agent_mask.shape
     boards, best_plans = planning
-    is_connected, solo_distances, solo_cost, max_distance = _distance_summary(boards)
+    is_connected, solo_distances, solo_cost, max_distance = _summarise_distances(boards)
     is_undecided = is_connected & (best_plans.sum_of_costs > solo_cost)
     pairs = pair_bounds(batch, boards, is_undecided, horizon, limits)
     waitless_pair_costs = waitless_bounds(pairs, boards.solo_distances)
@@ -169,7 +169,9 @@ def _bound_boards(
     )
 
 
-def _distance_summary(boards: PreparedBoards) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
+def _summarise_distances(
+    boards: PreparedBoards,
+) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
     """Return connectivity, distances, their sum and their maximum; 0 if not connected."""
     is_connected = jnp.all(boards.solo_distances < NEVER, axis=0)
     solo_distances = jnp.where(is_connected, boards.solo_distances, 0)
@@ -186,7 +188,7 @@ def _search_boards(
 ) -> TreeResults:
     """Search constraint trees, and select the boards for the dense joint search."""
     boards, best_plans = planning
-    is_connected, _, solo_cost, max_distance = _distance_summary(boards)
+    is_connected, _, solo_cost, max_distance = _summarise_distances(boards)
     is_undecided, is_unsolvable = bounds.undecided, bounds.unsolvable
     costs, makespans, waitless = _search_trees(batch, planning, bounds, horizon, limits)
     plans = _update_best_plans(best_plans, costs)
@@ -242,7 +244,7 @@ def _search_trees(
     """Search for the sum of costs, the makespan, and plans without waits."""
     B, K = batch.agent_mask.shape
     boards, best_known = planning
-    _, solo_distances, solo_cost, _ = _distance_summary(boards)
+    _, solo_distances, solo_cost, _ = _summarise_distances(boards)
     known_cost = best_known.sum_of_costs
     last_cost = jnp.where(known_cost < NEVER, known_cost - 1, jnp.int16(K * horizon))
 

@@ -187,10 +187,10 @@ def _prove_board(
     num_cells = jnp.sum(reach, axis=(0, 1), dtype=jnp.int32)
     set_counts = jnp.asarray(_binomials(N * N, max_joint_agents, capacity + 1))
     size = jnp.arange(max_joint_agents + 1)
-    fits = (set_counts[num_cells] <= capacity) & (
+    is_searchable = (set_counts[num_cells] <= capacity) & (
         size <= jnp.sum(same_component, axis=1, dtype=jnp.int32)[:, None]
     )
-    max_agents = jnp.max(jnp.where(fits, size, 0), axis=1)
+    max_agents = jnp.max(jnp.where(is_searchable, size, 0), axis=1)
     subsets = [
         agents for n in range(2, max_joint_agents + 1) for agents in combinations(range(K), n)
     ]
@@ -428,8 +428,8 @@ def _find_open_cells(component: jax.Array, count: int) -> jax.Array:
     degree = sum_neighbours(jnp.ones((N, N), jnp.int32))
     openness = jnp.where(component, 16 * degree + sum_neighbours(degree), -1).reshape(-1)
     centre = jnp.arange(N * N) == jnp.argmax(openness)
-    steps = flood(component, centre.reshape(N, N)).reshape(-1)
-    return jnp.argsort(steps, stable=True)[np.minimum(np.arange(count), N * N - 1)]
+    distances = flood(component, centre.reshape(N, N)).reshape(-1)
+    return jnp.argsort(distances, stable=True)[np.minimum(np.arange(count), N * N - 1)]
 
 
 def _generate_group(

@@ -113,7 +113,7 @@ def test_generate_compiles_each_program_once(caplog, on_a_device):
         lakes = jaxlake.generate(key, jaxlake.lake_params(3, 0.1), 8, **settings)
     assert lakes.filled.all()
     counts = Counter(re.findall(r"Finished XLA compilation of jit\((\w+)\)", caplog.text))
-    names = ("_initialize", "_begin_round", "_solve_many", "_end_round", "collect_sets")
+    names = ("_initialize", "_begin_round", "_run_batch", "_end_round", "collect_sets")
     assert [counts[name] for name in names] == [1] * len(names)
 
 
