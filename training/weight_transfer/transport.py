@@ -104,6 +104,6 @@ def _copy_for_torch(array: jax.Array) -> Any:
         return from_numpy(values)
     local_array = jax.device_put(array, device).block_until_ready()
     copy = from_dlpack(local_array).clone()
-    if copy.device.type != "cpu":  # keep `gathered` alive until the copy is complete
+    if copy.device.type != "cpu":  # keep `local_array` alive until the copy is complete
         accelerator.synchronize(copy.device)
     return copy

@@ -31,7 +31,7 @@ def make(directory: str | Path, **changes: Any) -> Any:
 
 
 def kill_at_rename(rename_number: int, moment: str, suffixes: tuple[str, ...] = ("",)) -> None:
-    """Send SIGKILL to this process before or after its rename `number` to one of the suffixes."""
+    """Send SIGKILL to this process before or after rename `rename_number` to a suffix."""
     replace, num_renames = os.replace, 0
 
     def replace_or_die(source: Any, target: Any) -> None:

@@ -116,21 +116,16 @@ def test_requests_are_split_by_share_in_component_order(generation, index):
 
 
 def test_infeasible_boards_are_missing(generation):
-    mixed_result, tiny_result, _ = generation[1]
-    assert (mixed_result.shortfall_wait + mixed_result.shortfall_no_wait).tolist() == [
-        0,
-        0,
-        0,
-        5,
-        11,
-    ]
-    assert mixed_result.candidates[3:].tolist() == [0, 0]
-    assert tiny_result.shortfall_wait[[0, 2]].tolist() == [5, 0]
-    assert tiny_result.shortfall_no_wait.tolist() == [0, 0, 0, 0, 0]
-    assert tiny_result.candidates[0] == tiny_result.candidates[2] == MAX_CANDIDATES
+    first_result, second_result, _ = generation[1]
+    num_missing = first_result.shortfall_wait + first_result.shortfall_no_wait
+    assert num_missing.tolist() == [0, 0, 0, 5, 11]
+    assert first_result.candidates[3:].tolist() == [0, 0]
+    assert second_result.shortfall_wait[[0, 2]].tolist() == [5, 0]
+    assert second_result.shortfall_no_wait.tolist() == [0, 0, 0, 0, 0]
+    assert second_result.candidates[0] == second_result.candidates[2] == MAX_CANDIDATES
     # One of the 24 boards never gets a slot, so it does not count as a duplicate.
-    assert tiny_result.solvable[0] == MAX_CANDIDATES
-    assert 0.8 * MAX_CANDIDATES < tiny_result.duplicates[0] < MAX_CANDIDATES - 23
+    assert second_result.solvable[0] == MAX_CANDIDATES
+    assert 0.8 * MAX_CANDIDATES < second_result.duplicates[0] < MAX_CANDIDATES - 23
 
 
 @jax.jit
@@ -149,7 +144,7 @@ def _solve_candidates(key, size, num_holes, num_agents):
 def _fill_sequentially(key, kind, quotas):
     """Fill quotas in plain Python, one candidate at a time.
 
-    `missing` is {needs_wait: {component: boards}} and is reduced in place. Return the candidates,
+    `quotas` is {needs_wait: {component: boards}} and is reduced in place. Return the candidates,
     the rows of each component, and the counts.
     """
     boards, solutions = jax.tree.map(np.asarray, _solve_candidates(key, *kind))
@@ -226,16 +221,16 @@ def test_vmapped_generate_equals_single_calls(generation):
 
 
 def test_boards_beyond_the_horizon_are_counted(generation):
-    mixed_result, large_result, _ = generation[1]
-    assert mixed_result.unsolvable[1] > 0
-    assert large_result.unknown[3] > 0
+    first_result, second_result, _ = generation[1]
+    assert first_result.unsolvable[1] > 0
+    assert second_result.unknown[3] > 0
     for result in generation[1]:
         assert (result.solvable + result.unsolvable + result.unknown == result.candidates).all()
         assert (result.solutions.makespan <= HORIZON).all()
 
 
 @pytest.mark.slow
-def test_cells_may_differ_in_agents():
+def test_components_may_differ_in_agents():
     params = lake_params([4, 4, 3], [0.2, 0.1, 0.3], [0.5, 0.25, 0.5], [2, 3, 3])
     sizes = {"max_size": 4, "max_agents": 3, "horizon": 16}
     result = generate(jax.random.key(0), params, 24, batch_size=64, max_candidates=2000, **sizes)
