@@ -52,7 +52,7 @@ def main(template: Path, arguments: list[str]) -> int:
 
 
 def _copy_first_stage(finished_run: Path, args: argparse.Namespace) -> None:
-    """Leave what a run of the arguments leaves that is stopped after its first stage."""
+    """Write the files of a run that was stopped after its first stage."""
     directory, source = RunDirectory(args.run_dir), RunDirectory(finished_run)
     directory.claim(load(args.config, args.set))
     for stage in ("0", "1"):

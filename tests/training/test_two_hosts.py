@@ -29,7 +29,7 @@ def run_processes(run_dir: Path, num_processes: int, **variables: str) -> list[i
 
 
 def read_outcomes(run_dir: Path) -> list[object]:
-    """What may not differ by rounding: rewards, answers, decisions."""
+    """Return what must be equal on one and two hosts: rewards, answers, decisions."""
     directory = RunDirectory(run_dir)
     updates = directory.updates()
     stages = [directory.stage(stage) for stage in (0, 1, 2)]

@@ -63,7 +63,7 @@ def test_different_starts_share_no_first_stage(first_stage_dir: Path, tmp_path: 
 
 
 def test_different_pool_changes_the_first_stage():
-    """`atlas.answers` is also the number of answers to the pool, which only picking has."""
+    """With `engineer.picking`, `atlas.answers` also sets the answers to the pool of boards."""
 
     def make_config(answers: int, **sections: Any) -> RunConfig:
         tree = yaml.safe_load(TINY.read_text()) | {"name": "one"}
