@@ -29,12 +29,14 @@ def test_documented_table_equals_the_registry():
     assert len(rows) == len(documented_rows) > 15
     assert documented_rows == {
         id: [
-            *(f"{lake.size}x{lake.size}", str(lake.num_agents), f"{lake.hole_ratio:g}"),
-            *(f"{lake.wait_ratio:g}", str(lake.max_steps)),
+            *(f"{lake.size}x{lake.size}", str(lake.num_agents)),
+            *(f"{lake.hole_ratio:g}", f"{lake.wait_ratio:g}"),
         ]
         for id, lake in specs.items()
     }
+    assert "An episode has at most 64 steps." in page
     for id, lake in specs.items():
+        assert lake.max_steps == 64
         assert re.search(r"-(\d+)x\1-(\d)ag-v\d+$", id).groups() == (
             str(lake.size),
             str(lake.num_agents),
